@@ -26,11 +26,6 @@ TRANSACTIONS: Final = EngineFeature(
     in_zone=False,
     instead="they lock entries on primaries; use compare and replace, or a map outside zones",
 )
-REPORTS: Final = EngineFeature(
-    "reports of `analyse`",
-    in_zone=False,
-    instead="updates in a log have no counters; read the rows of kind `zone` of `journal_frame`",
-)
 KEY_RANGES: Final = EngineFeature(
     "repair of single keys",
     in_zone=False,
@@ -85,7 +80,7 @@ FEATURES: Final = (
     EngineFeature(
         "files of stopped members: `verify --files`, `journal print`, `journal_frame`, `checkpoint_frame`"
     ),
-    REPORTS,
+    EngineFeature("reports of `analyse` (in a zone `largest` is as of the newest checkpoint)"),
     KEY_RANGES,
 )
 

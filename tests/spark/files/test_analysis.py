@@ -16,16 +16,26 @@ from tests.wire.journals import STORE, Written, some_journal
 from holdfast.cli.main import holdfast
 from holdfast.config import Settings
 from holdfast.core.model.ids import group_of
-from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Meta, Snapshot, Wrote, WrotePuts
+from holdfast.core.model.journal_entries import (
+    Began,
+    Dropped,
+    GroupWrote,
+    MapSnapshot,
+    Meta,
+    Snapshot,
+    Wrote,
+    WrotePuts,
+)
+from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.model.zone_batches import ZoneWrites
+from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.group_journal import PIECES
-from holdfast.core.multiraft.persistence import GroupHead, encoded
+from holdfast.core.multiraft.persistence import GroupHead, GroupWrite, encoded
 from holdfast.core.raft.configuration import Configuration
-from holdfast.core.raft.raft_messages import RaftSnapshot
+from holdfast.core.raft.raft_messages import RaftEntry, RaftSnapshot
 from holdfast.core.raft.raft_state import HardState
-from holdfast.core.raft_partition.partition_commands import ZoneCommand
+from holdfast.core.raft_partition.partition_commands import ZoneCommand, encode_command
 from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.store.request_ids import mark_of
 from holdfast.errors import ConfigError
@@ -372,6 +382,45 @@ def test_reports_count_each_update_once_and_name_what_is_missing(spark: SparkSes
     assert not found.sound
     assert found["damage"].rows() == []
     assert "15 updates in the files of 2 members" in str(found)
+
+
+def logged(index: int, term: int, *parts: ZoneWrites | ZoneRequests) -> RaftEntry:
+    return RaftEntry(term, index, encode_command(ZoneCommand(1000, parts, counted=True)))
+
+
+@pytest.mark.spark
+def test_reports_count_the_changes_in_logs_of_zones_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Three replicas have them; one wrote an entry twice, and one has an entry that was replaced."""
+    key, value = to_stored("k"), to_stored("v" * 9)
+    twice = logged(5, 2, ZoneWrites([("z", key, value, 0, 0), ("z", key, value, 0, 0)], 3))
+    lost = logged(6, 2, ZoneWrites([("z", to_stored("lost"), value, 0, 0)], 8))
+    requests = [
+        Request(Op.PUT_IF_ABSENT, "z", [8], key, value),
+        Request(Op.PUT_ALL, "z", [8], items=[to_stored("a"), value, to_stored("b"), value]),
+        Request(Op.DELETE, "z", [8], key),
+        Request(Op.GET, "z", [8], key),
+    ]
+    newer = logged(6, 3, ZoneRequests(requests))
+    other = logged(6, 3, ZoneWrites([("z", key, value, 0, 0)], 4))
+    writes = [
+        [(3, twice), (3, newer), (4, other)],
+        [(3, twice), (3, lost), (3, twice), (3, newer)],
+        [(3, twice)],
+    ]
+    folders = []
+    for number, entries in enumerate(writes):
+        written = Written(f"{number}f0c2b7e-2f2b-4df3-9c43-0d1d4f6b8a12")
+        written.begin()
+        written.block(Meta(written.store, 1, "c"))
+        for group, entry in entries:
+            written.block(GroupWrote(group_of(1, group), encoded(GroupWrite(entries=(entry,)))))
+        folders.append(save(tmp_path / str(number), written, str(number)))
+    found = analyse(spark, folders)
+    changes = {(row["map"], row["change"]): row["updates"] for row in found["writers"].rows()}
+    assert changes == {("z", "set"): 6, ("z", "remove"): 1, ("z", "get"): 1}
+    assert [(row["partition"], row["updates"]) for row in found["hottest"].rows()] == [(8, 4), (3, 2), (4, 1)]
+    assert sum(row["updates"] for row in found["growth"].rows()) == 7
+    assert (found["gaps"].rows(), found["largest"].rows(), found.sound) == ([], [], True)
 
 
 @pytest.mark.spark

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core.model.ids import GroupNumber, PartitionId, place_of
+from holdfast.core.model.operations import Op
 from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.persistence import decode_write
 from holdfast.core.raft_partition.partition_commands import decode_command
@@ -17,6 +18,8 @@ class LoggedChange(NamedTuple):
     """A change in an entry of the log. Whether the entry was committed, the journal says later, if at all."""
 
     zone: int
+    group: PartitionId
+    """As the zone numbers its partitions."""
     partition: PartitionId
     """As clients number them."""
     term: int
@@ -38,7 +41,7 @@ def changes_in(number: GroupNumber, data: bytes) -> list[LoggedChange]:
     try:
         entries = decode_write(data).entries
         return [
-            LoggedChange(zone, partition, entry.term, entry.index, *change)
+            LoggedChange(zone, group, partition, entry.term, entry.index, *change)
             for entry in entries
             if entry.data
             for partition, change in _changes(entry.data, group)
@@ -60,5 +63,9 @@ def _changes(
             for request in part.requests:
                 operation = request.op.name.lower()
                 ttl_ms = max(0, request.ttl_ms)
+                entries = [(request.key, request.value)]
+                if request.op is Op.PUT_ALL:
+                    entries = list(zip(request.items[::2], request.items[1::2], strict=False))
                 for each in request.partitions:
-                    yield each, (request.map, operation, request.key, request.value, ttl_ms)
+                    for key, value in entries:
+                        yield each, (request.map, operation, key, value, ttl_ms)

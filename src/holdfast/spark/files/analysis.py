@@ -3,8 +3,9 @@
     result = analyse(spark, ["/copies/m1", "/copies/m2"], ["writers", "gaps"])
     print(result)
 
-An update is in the journal of every member that holds the partition, and is counted once. Reports are tables of
-a few rows; for other questions use the DataFrames themselves (`journals.journal_frame`,
+An update is in the journal of every member that holds the partition, and is counted once. In a zone an update is a
+change in an entry of the log (`zone_updates`).
+Reports are tables of a few rows; for other questions use the DataFrames themselves (`journals.journal_frame`,
 `checkpoint_files.checkpoint_frame`).
 """
 
@@ -41,6 +42,14 @@ OF_ENTRIES = "change in ('set', 'remove', 'expiry', 'clear')"
 _UNITS = "microsecond|millisecond|second|minute|hour|day|week"
 _EVERY = re.compile(rf"\s*(?:interval\s+)?((?:\d+\s+(?:{_UNITS})s?\s*)+)", re.IGNORECASE)
 """Lengths of time that Spark supports; months are not among them."""
+
+_CHANGES = (
+    ("set", ("put", "put_if_absent", "replace", "replace_if_same", "try_put", "put_all")),
+    ("remove", ("delete", "remove_if_same", "try_remove", "evict")),
+    ("expiry", ("set_ttl",)),
+    ("clear", ("evict_all", "destroy")),
+)
+"""Changes of entries, with the requests in logs of zones that make them."""
 
 SAME_UPDATE = ["partition", "map", "term", "counter"]
 
@@ -171,7 +180,29 @@ class Frames:
         self.every = every
         self.limit = limit
         self.records = self.journal.where("kind = 'record'")
-        self.updates = self.records.dropDuplicates(SAME_UPDATE)
+        self.updates = self.records.dropDuplicates(SAME_UPDATE).unionByName(zone_updates(self.journal))
+
+
+def zone_updates(journal: DataFrame) -> DataFrame:
+    """The changes in the logs of zones, each once, as updates without a counter.
+
+    Each replica has an entry in its journal, perhaps twice, and perhaps one of an earlier term at the same index that
+    was replaced before it was committed. So the newest term of an index counts, as one of the members has it. The last
+    entries of a log may not be committed. Whether a conditional request changed anything is not in the log.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    place = f.struct(-f.col("term"), "directory", "segment", "lsn")
+    change = f.coalesce(*(f.when(f.col("change").isin(*ops), name) for name, ops in _CHANGES), "change")
+    return (
+        journal.where("kind = 'zone'")
+        .withColumn("found", place)
+        .withColumn("first", f.min("found").over(Window.partitionBy("note")))
+        .where("found = first")
+        .withColumn("change", change)
+        .drop("found", "first")
+    )
 
 
 def writers(frames: Frames) -> DataFrame:
@@ -197,7 +228,8 @@ def largest(frames: Frames) -> DataFrame:
 
     The contents of a map in a partition start with the checkpoint, of any member, that has most of its
     updates; entries that only older checkpoints show are outdated. Later updates follow, from the last one
-    that cleared the map on, in the order of term and counter.
+    that cleared the map on, in the order of term and counter. Changes in the logs of zones have no counter: of these
+    maps the entries of the newest checkpoint count.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -209,8 +241,9 @@ def largest(frames: Frames) -> DataFrame:
         *of_file, "term", f.col("high").alias("counter"), "low"
     )
     base = reached.groupBy(*of_map).agg(f.max(f.struct("term", "counter", "low")).alias("base"))
+    counted = frames.updates.where("counter is not null")
     cleared = (
-        frames.updates.where("change = 'clear'")
+        counted.where("change = 'clear'")
         .groupBy(*of_map)
         .agg(f.max(f.struct("term", "counter")).alias("cleared"))
     )
@@ -223,7 +256,7 @@ def largest(frames: Frames) -> DataFrame:
         .select(*columns, "term", "counter", f.lit("set").alias("change"))
     )
     written = (
-        frames.updates.where("change in ('set', 'remove')")
+        counted.where("change in ('set', 'remove')")
         .join(base, of_map, "left")
         .where(f.col("base").isNull() | (f.struct("term", "counter") > f.struct("base.term", "base.low")))
         .select(*columns, "term", "counter", "change")

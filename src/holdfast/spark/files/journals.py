@@ -361,7 +361,7 @@ class _Rows:
                 "key_bytes": len(change.key),
                 "value_bytes": len(change.value),
                 "ttl_ms": change.ttl_ms or None,
-                "note": f"zone {change.zone}, index {change.log_index}",
+                "note": f"zone {change.zone}, partition {change.group}, index {change.log_index}",
             }
 
 
