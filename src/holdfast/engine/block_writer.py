@@ -8,14 +8,14 @@
 
 from __future__ import annotations
 
-from holdfast.core.model.journal_entries import Entry, level_of
+from holdfast.core.model.journal_entries import Entry, Seen, level_of
 from holdfast.core.model.levels import segment_format
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.journal_disk import JournalDisk
 from holdfast.engine.ports import Deed, Rename, Sync, Write
 from holdfast.engine.preamble import Preamble
 from holdfast.engine.restore import SPARE, Found
-from holdfast.engine.segments import Segment, Segments, partitions_of
+from holdfast.engine.segments import BlockContent, Segment, Segments
 from holdfast.engine.store_identity import StoreIdentity
 from holdfast.wire.journal_blocks import HEADER_BYTES, SEAL_BYTES, Chain
 
@@ -56,10 +56,11 @@ class BlockWriter:
 
     def write(self, entries: list[Entry]) -> list[Deed] | None:
         """Make one block. Returns the operations that write it, or None when no segment has room."""
-        deeds = self._block(entries)
+        content = BlockContent(entries)
+        deeds = self._block(content)
         if deeds is not None:
-            self._checkpoints.wrote(self.last_lsn, self.at, entries)
-            self._preamble.note(entries)
+            self._checkpoints.wrote(self.last_lsn, self.at, content)
+            self._preamble.note(content)
         return deeds
 
     def seal(self) -> list[Deed]:
@@ -70,15 +71,17 @@ class BlockWriter:
         data = self._chain.block()
         return [Sync(segment.name), Write(segment.name, segment.used, data), Sync(segment.name)]
 
-    def _block(self, entries: list[Entry]) -> list[Deed] | None:
-        chain, segment = self._chain, self.segment
+    def _block(self, content: BlockContent) -> list[Deed] | None:
+        chain, segment, entries = self._chain, self.segment, content.entries
         before = chain.place
-        level = max(self._identity.value.level, level_of(entries))
+        level = self._identity.value.level
+        if Seen in content.kinds:
+            level = max(level, level_of(entries))
         if segment is not None and segment_format(level) == self._format:
             data = chain.block(entries)
             if len(data) <= self._room(segment):
                 deed = Write(segment.name, segment.used, data)
-                self._add(segment, data, entries)
+                self._add(segment, data, content)
                 return [*self._identity.rise(level), deed]
             chain.place = before
         if not self._disk.spare_bytes:
@@ -106,12 +109,12 @@ class BlockWriter:
         self._disk.take_spare()
         self._segments.all.append(fresh)
         self.segment = fresh
-        self._add(fresh, first, start)
-        self._add(fresh, data, entries)
+        self._add(fresh, first, BlockContent(start))
+        self._add(fresh, data, content)
         return deeds
 
-    def _add(self, segment: Segment, data: bytes, entries: list[Entry]) -> None:
-        segment.add(segment.used, len(data), partitions_of(entries))
+    def _add(self, segment: Segment, data: bytes, content: BlockContent) -> None:
+        segment.add(segment.used, len(data), content.partitions)
         self.at += len(data)
         assert segment.used <= segment.size, "a block ends where its segment does, or before"
 

@@ -21,7 +21,7 @@ from holdfast.core.model.journal_entries import (
     Wrote,
     WrotePuts,
 )
-from holdfast.engine.segments import partitions_of
+from holdfast.engine.segments import BlockContent
 
 _LIVES = frozenset({Began, Dropped})
 """A copy begins or ends with them: their order among the others counts."""
@@ -71,17 +71,19 @@ class Checkpoints:
 
     # -- the journal
 
-    def wrote(self, lsn: int, at: int, entries: list[Entry]) -> None:
-        """A new block has these entries. `at`: bytes of the journal before it."""
-        if _LIVES.isdisjoint(map(type, entries)):
-            # Nearly always, and then many entries are of few partitions.
-            for partition in partitions_of(entries):
-                self._wrote(partition, lsn, at)
+    def wrote(self, lsn: int, at: int, content: BlockContent) -> None:
+        """A new block has this content. `at`: bytes of the journal before it."""
+        if _LIVES.isdisjoint(content.kinds):
+            # Nearly always, and then nearly all partitions have changed before.
+            kept_of, under_way = self.kept, self.under_way
+            for partition in content.partitions:
+                kept = kept_of.get(partition)
+                if kept is None or kept.dirty is None or kept.dropped or under_way:
+                    self._touched(partition, lsn, at)
             return
-        for entry in entries:
-            kind = type(entry)
-            if kind is Wrote or kind is WrotePuts or kind is GroupWrote:
-                self._wrote(entry.partition, lsn, at)  # type: ignore[union-attr]
+        for entry in content.entries:
+            if isinstance(entry, Wrote | WrotePuts | GroupWrote):
+                self._touched(entry.partition, lsn, at)
             elif isinstance(entry, Began | Dropped):
                 kept = self._touched(entry.partition, lsn, at)
                 if lsn <= kept.clean_lsn:
@@ -92,11 +94,6 @@ class Checkpoints:
                 elif not entry.map:
                     kept.dropped = lsn
                     self._ending.add(entry.partition)
-
-    def _wrote(self, partition: int, lsn: int, at: int) -> None:
-        kept = self.kept.get(partition)
-        if kept is None or kept.dirty is None or kept.dropped or self.under_way:
-            self._touched(partition, lsn, at)
 
     def _touched(self, partition: int, lsn: int, at: int) -> PartitionFiles:
         kept = self.kept.get(partition)

@@ -18,7 +18,7 @@ from holdfast.core.model.records import Record
 from holdfast.core.store.tail import size_of
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.ports import Disk, DiskFailed
-from holdfast.engine.segments import Segment, Segments, partitions_of
+from holdfast.engine.segments import BlockContent, Segment, Segments
 from holdfast.errors import JournalBroken
 from holdfast.wire.journal_blocks import read_block
 from holdfast.wire.journal_reader import JournalReader
@@ -195,7 +195,7 @@ class JournalHistory:
                 break
             if block.lsn != fresh.next_lsn:
                 raise JournalBroken(f"{segment.name}: block {fresh.next_lsn} cannot be read")
-            fresh.add(block.offset, block.size, partitions_of(block.entries))
+            fresh.add(block.offset, block.size, BlockContent(block.entries).partitions)
             slice_bytes += block.size
             if slice_bytes >= SLICE_BYTES:
                 slice_bytes = 0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Entry, Meta, Seen, TableAssignments, seen
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 from holdfast.engine.restore import IdentityFile
+from holdfast.engine.segments import BlockContent
 
 _NOTED = frozenset({Seen, TableAssignments})
 
@@ -19,10 +18,10 @@ class Preamble:
         self._view = view
         self._stores = dict(stores)
 
-    def note(self, entries: Sequence[Entry]) -> None:
-        if _NOTED.isdisjoint(map(type, entries)):
+    def note(self, content: BlockContent) -> None:
+        if _NOTED.isdisjoint(content.kinds):
             return
-        for entry in entries:
+        for entry in content.entries:
             if isinstance(entry, TableAssignments):
                 self._rows.update(entry.rows)
             elif isinstance(entry, Seen):

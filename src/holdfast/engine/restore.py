@@ -31,7 +31,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import FilesProof, View
 from holdfast.engine.checkpoints import KEPT, Checkpoints, PartitionFiles
 from holdfast.engine.ports import Disk, DiskFailed
-from holdfast.engine.segments import Segment, Segments, partitions_of
+from holdfast.engine.segments import BlockContent, Segment, Segments
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken, NewerFiles
 from holdfast.wire.checkpoint import parse_name, read_checkpoint
 from holdfast.wire.journal_blocks import (
@@ -284,9 +284,10 @@ class _Opening:
             segment = self._segment(reading, block.segment)
             while segment.next_lsn < block.lsn:
                 segment.offsets.append(block.offset)
-            segment.add(block.offset, block.size, partitions_of(block.entries))
+            content = BlockContent(block.entries)
+            segment.add(block.offset, block.size, content.partitions)
             self.journal_bytes += block.size
-            self.checkpoints.wrote(block.lsn, self.journal_bytes, block.entries)
+            self.checkpoints.wrote(block.lsn, self.journal_bytes, content)
             self.recovery.block(block.lsn, block.entries)
             self._look_for_files(block.entries)
         next_lsn = reading.end.lsn

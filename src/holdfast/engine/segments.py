@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, GroupWrote, Wrote, WrotePuts
 from holdfast.wire.journal_blocks import HEADER_BYTES
@@ -12,10 +12,23 @@ from holdfast.wire.journal_blocks import HEADER_BYTES
 _OF_A_PARTITION = frozenset({Wrote, WrotePuts, Began, Dropped, GroupWrote})
 
 
-def partitions_of(entries: Iterable[Entry]) -> list[int]:
-    """Partitions whose content these entries change, each once, in order."""
-    of_entries = [entry.partition for entry in entries if type(entry) in _OF_A_PARTITION]  # type: ignore[union-attr]
-    return list(dict.fromkeys(of_entries))
+class BlockContent:
+    """The kinds of a block's entries and the partitions that they change, found in one pass: with a lazy journal many
+    blocks have an entry for each partition.
+    """
+
+    __slots__ = ("entries", "kinds", "partitions")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self.kinds: set[type] = set(map(type, entries))
+        of_entries = (
+            [entry.partition for entry in entries]  # type: ignore[union-attr]
+            if self.kinds <= _OF_A_PARTITION
+            else [entry.partition for entry in entries if type(entry) in _OF_A_PARTITION]  # type: ignore[union-attr]
+        )
+        self.partitions = list(dict.fromkeys(of_entries))
+        """Each once, in order."""
 
 
 def changes_content(entries: Iterable[Entry]) -> bool:
@@ -58,15 +71,17 @@ class Segment:
         return self.first_lsn + len(self.offsets)
 
     def add(self, offset: int, size: int, partitions: Iterable[int]) -> None:
+        """Add a block that changes these partitions, each named once."""
         assert offset >= self.used and size > 0, "blocks follow each other"
         number = len(self.offsets)
         self.offsets.append(offset)
         self.used = offset + size
+        index = self.index
         for partition in partitions:
-            blocks = self.index.get(partition)
+            blocks = index.get(partition)
             if blocks is None:
-                self.index[partition] = array("I", [number])
-            elif blocks[-1] != number:
+                index[partition] = array("I", [number])
+            else:
                 assert blocks[-1] < number, "the blocks of a partition ascend"
                 blocks.append(number)
 
