@@ -142,15 +142,16 @@ class Bench:
             self._store(system, numbers, shape)
         return (system.resident_bytes() - before) / self.effort.entries
 
-    def fill(self, system: System) -> None:
-        self._store(system, self.numbers, shape_of("set", system))
+    def fill(self, system: System, depth: int = 1) -> None:
+        """`depth`: requests in flight on each connection."""
+        self._store(system, self.numbers, shape_of("set", system), depth)
 
-    def _store(self, system: System, numbers: list[int], shape: Shape) -> None:
+    def _store(self, system: System, numbers: list[int], shape: Shape, depth: int = 1) -> None:
         files = system.write_frames("set", numbers, self.folder)
         for index, file in enumerate(files):
             count = file.stat().st_size // shape.request_bytes
             with system.targets(files) as targets:
-                generate(self.command, [targets[index]], shape, depth=1, count=count)
+                generate(self.command, [targets[index]], shape, depth=depth, count=count)
 
 
 def _kind(case: Case, system: System) -> str:

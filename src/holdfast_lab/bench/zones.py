@@ -1,5 +1,6 @@
 """Maps in a zone compared with a map with two sync backups, and with etcd: `python -m
-holdfast_lab.bench.zones`. Writes a part of docs/performance.md; about five minutes.
+holdfast_lab.bench.zones`. Writes a part of docs/performance.md, or of out/performance.md with `--quick` or `--files`;
+about five minutes.
 
 Three members with 25 partitions: a map in a zone with three replicas, with and without files, and, on other
 members, a map with two sync backups, with each setting of the journal. etcd (Debian's `etcd-server`) also runs
@@ -42,6 +43,8 @@ KINDS = (("zone", False, ("off",)), ("zone with files", True, ("lazy", "sync")))
 has no lazy journal: with files, its acknowledged writes are durable.
 """
 READY_S = 30.0
+FILL_DEPTH = 32
+"""With one request in flight, 200,000 writes to a zone with synced files take minutes."""
 HEAD = ["system", *(f"{case.title}, /s" for case in CASES), "p50 / p99, one in flight", "CPU per op"]
 METHOD = """
 Keys of 16 and values of 100 characters over 50 connections; all servers of a system share one core, who loads them has
@@ -77,7 +80,7 @@ class Grid:
         return self.system.name
 
     def fill(self) -> None:
-        self.bench.fill(self.system)
+        self.bench.fill(self.system, FILL_DEPTH)
         for kind in ("set", "get"):
             self.frames[kind] = self.system.write_frames(kind, self.bench.numbers, self.bench.folder)
 
@@ -162,8 +165,10 @@ def etcd(folder: Path) -> Iterator[Etcd]:
 def measure(running: list[Running], effort: Effort) -> Results:
     results: Results = {(case.title, each.name): Measured() for case in CASES for each in running}
     for each in running:
+        click.echo(f"fill: {each.name}", err=True)
         each.fill()
     for turn in range(-1, effort.rounds):  # turn -1 warms up and is not counted
+        click.echo(f"round {turn + 1} of {effort.rounds}", err=True)
         for case in CASES:
             for each in running:
                 cpu, core, begun = each.cpu_seconds(), core_seconds(cores().server), time.monotonic()
@@ -204,9 +209,16 @@ def ratios(pairs: list[tuple[str, str]], results: Results) -> list[list[str]]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds; a first look, not a figure to quote.")
+@click.option(
+    "--files",
+    type=click.Choice(["both", "with", "without"]),
+    default="both",
+    show_default=True,
+    help="Zones whose members keep files, and the maps that they are compared with, or the others.",
+)
 @click.option("--etcd/--no-etcd", "beside", default=True, help="Beside etcd, where it and Go are found.")
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
-def main(quick: bool, beside: bool, out: Path | None) -> None:
+def main(quick: bool, files: str, beside: bool, out: Path | None) -> None:
     """Measure maps in a zone, compared with maps with two sync backups and with etcd."""
     load, effort = os.getloadavg()[0], QUICK if quick else FULL
     problem = etcd_problem() if beside else "etcd was left out"
@@ -215,9 +227,10 @@ def main(quick: bool, beside: bool, out: Path | None) -> None:
         running: list[Running] = []
         pairs = []
         backups = MEMBERS - 1
-        for zone, files, journals in KINDS:
-            with_files = systems.holdfast_zone(MEMBERS, PARTITIONS, zone, files=files)
-            running.append(Grid(bench, stack.enter_context(with_files)))
+        kinds = [kind for kind in KINDS if files == "both" or kind[1] is (files == "with")]
+        for zone, kept, journals in kinds:
+            members = systems.holdfast_zone(MEMBERS, PARTITIONS, zone, files=kept)
+            running.append(Grid(bench, stack.enter_context(members)))
             for journal in journals:
                 plain = f"two sync backups, journal {journal}"
                 pairs.append((zone, plain))
@@ -225,7 +238,7 @@ def main(quick: bool, beside: bool, out: Path | None) -> None:
                 running.append(Grid(bench, stack.enter_context(copies)))
         if not problem:
             running.append(stack.enter_context(etcd(Path(name))))
-            pairs += [(zone, "etcd") for zone, _, _ in KINDS]
+            pairs += [(zone, "etcd") for zone, _, _ in kinds]
         results = measure(running, effort)
     remarks = [f"{report.machine(load)}; {effort.rounds} rounds of {effort.seconds:g} s."]
     remarks += [problem] if problem else []
@@ -250,7 +263,7 @@ def main(quick: bool, beside: bool, out: Path | None) -> None:
     )
     text += "\n" + METHOD
     click.echo(text)
-    target = out or ROOT / ("out" if quick else "docs") / "performance.md"
+    target = out or ROOT / ("out" if quick or files != "both" else "docs") / "performance.md"
     report.write_part(target, "bench zones", text, "python -m holdfast_lab.bench.zones")
     click.echo(f"Written to {target}")
 
