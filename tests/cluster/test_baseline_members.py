@@ -12,6 +12,7 @@ from tests.cluster.test_cluster import fill, missing
 
 from holdfast.client.blocking import Client
 from holdfast.replica_comparison.live import diverged
+from holdfast.wire.values import to_stored
 from holdfast_lab.processes.fork_server import run_program
 from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
@@ -124,6 +125,12 @@ def test_g1_two_halves_that_went_on_apart_refuse_each_other(tmp_path: Path) -> N
             told = run("cluster", "accept-loss", "--yes", "-a", first.client_address)
             assert told.returncode == 0, told.stderr
             cluster.wait_ready([first, second])
+            # The new entry of the history comes with the next view, just after the partitions are served.
+            until(lambda: {status.baseline.changes for status in cluster.statuses().values()} == {2})
+            for name in half:  # The journal keeps the order: this entry is in the file after the view.
+                with cluster.client(name) as client:
+                    for key in range(20):
+                        client.set("m", to_stored(key), to_stored(key))
         other = cluster.spawn("m1")
         assert cluster.ended(other) == 2
         assert "another history of the baseline" in cluster.said(other)
