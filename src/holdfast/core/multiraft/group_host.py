@@ -531,6 +531,7 @@ class GroupHost:
             + self.rounds.leftovers,
             "states of groups on their way": self.transfers.leftovers,
             "replicas being rebuilt": self.rebuilds.running,
+            "checkpoints of groups being collected": self.journal.collecting,
         }
 
 

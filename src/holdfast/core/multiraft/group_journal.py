@@ -179,8 +179,9 @@ class GroupJournal:
         return collection.writes
 
     @property
-    def collecting(self) -> bool:
-        return bool(self._collections)
+    def collecting(self) -> int:
+        """Checkpoints that are begun and not taken."""
+        return len(self._collections)
 
     def collected_from(self, number: GroupNumber) -> int | None:
         """The log has to keep the entries after this index (multiraft/H-11); None: no checkpoint is begun."""
