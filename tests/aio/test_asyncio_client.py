@@ -198,7 +198,7 @@ def test_a_silent_viewer_is_replaced_by_another_connection(monkeypatch: pytest.M
     """
     monkeypatch.setattr(asyncio_client, "SILENCE_S", 1e9)
     monkeypatch.setattr(asyncio_client, "PING_AFTER_S", 0.2)
-    monkeypatch.setattr(asyncio_client, "VIEWER_SILENCE_S", 1.0)
+    monkeypatch.setattr(asyncio_client, "VIEWER_SILENCE_S", 3.0)
 
     async def run(cluster: LocalCluster) -> None:
         async with Client(cluster.client_addresses()) as client:
@@ -215,7 +215,7 @@ def test_a_silent_viewer_is_replaced_by_another_connection(monkeypatch: pytest.M
                 assert client._viewer is not viewer
                 assert viewer.ended == "the member has left the cluster"
 
-    with LocalCluster(members=3, config="[cluster]\nsuspect_after_ms = 3000\n") as cluster:
+    with LocalCluster(members=3, config="[cluster]\nsuspect_after_ms = 10000\n") as cluster:
         cluster.wait_settled()
         asyncio.run(run(cluster))
 

@@ -70,7 +70,7 @@ SECRETS = """
 username = "u"
 password = "geheim"
 [limits]
-auth_timeout_ms = 600
+auth_timeout_ms = 1500
 """
 """After failed logins a member waits for at most a third of this time."""
 

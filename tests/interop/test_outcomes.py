@@ -45,7 +45,7 @@ suspect_after_ms = 120000
 [partitions]
 count = 31
 [replication]
-backup_timeout_ms = 500
+backup_timeout_ms = 1000
 """
 node_packages = packages
 """What the Node.js client needs, installed once."""
