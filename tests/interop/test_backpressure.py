@@ -24,7 +24,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-LIMIT = 262_144
+LIMIT = 1_048_576
+"""Four read buffers: a busy member reads a whole one at once, and may exceed the limit by its size."""
 WRITES = 3000
 EMPTY = BacklogStatus(0, throttled=False, rejecting=False)
 
