@@ -17,7 +17,7 @@ BURN = "import time\nwhile time.process_time() < 0.3: pass"
 def test_the_time_of_programs_that_ended_counts() -> None:
     before_s = used_s()
     subprocess.run([sys.executable, "-c", BURN], check=True)
-    assert used_s() - before_s >= 0.3
+    assert used_s() - before_s >= 0.25, "the system counts in steps of 10 ms"
 
 
 def test_what_was_measured_replaces_the_record_of_files_that_ran(
