@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.core.multiraft.group_cluster import (
     ONE,
+    TWO,
     Cluster,
     Ledger,
     Process,
@@ -391,6 +392,46 @@ def test_a_checkpoint_that_is_begun_is_not_begun_again() -> None:
     assert ONE in cluster[1].checkpoint
     cluster[1].groups.journal.write_out(ONE)
     assert len(opened(cluster, 1)) == 2
+
+
+@pytest.mark.rule("multiraft/H-11")
+def test_checkpoints_of_several_groups_are_taken_one_after_the_other() -> None:
+    cluster = begun()
+    one = cluster[1]
+    cluster.start(TWO, 1)
+    one.groups.running(TWO).campaign()
+    one.end_step()
+    cluster.quiesce()
+    cluster.propose(1, *COMMANDS, group=TWO)
+    cluster.quiesce()
+    assert cluster.applied(1, TWO) == COMMANDS
+    one.checkpoint.clear()
+    for number in (ONE, TWO):
+        one.groups.journal.write_out(number)
+    one.end_step()
+    cluster.quiesce()
+    assert one.checkpoint.keys() == {ONE, TWO}
+
+
+@pytest.mark.rule("multiraft/H-11")
+@pytest.mark.parametrize("by", ["ticks", "a view"])
+def test_a_checkpoint_goes_on_after_many_groups_had_their_turn(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share its timer: the last of them must not end it."""
+    monkeypatch.setattr(group_host, "GROUPS_AT_ONCE", 1)
+    cluster = begun()
+    one = cluster[1]
+    cluster.start(TWO, 1)
+    if by == "ticks":
+        for number in (ONE, TWO):
+            one.groups.running(number)
+        one.groups.on_timer()
+        one.end_step()
+    else:
+        cluster.install(list(cluster.processes)[:2])
+    cluster.quiesce()
+    assert ONE in one.checkpoint
 
 
 @pytest.mark.rule("multiraft/H-11")

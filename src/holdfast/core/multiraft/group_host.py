@@ -254,8 +254,8 @@ class GroupHost:
         self._more()
 
     def _more(self) -> None:
-        """Set the timer if groups still wait for their turn. (A checkpoint that is being collected sets its own.)"""
-        if self._to_tick or self._to_regard or self.journal.durable:
+        """Set the timer if groups, or checkpoints of theirs, still wait for their turn."""
+        if self._to_tick or self._to_regard or self.journal.durable or self.journal.collecting:
             self._out.timer(TimerName.GROUPS_MORE, 0)
 
     def on_more(self) -> None:
@@ -264,6 +264,7 @@ class GroupHost:
             self._regard_some()
         elif self.journal.collecting and not self._to_tick:
             self.journal.collect_some()
+            self._more()
         elif not self.journal.durable:
             self._tick_some()
 
