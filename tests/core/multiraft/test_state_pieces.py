@@ -250,6 +250,22 @@ def test_a_state_that_is_begun_is_dropped_when_another_member_leads() -> None:
 
 
 @pytest.mark.rule("multiraft/H-10")
+def test_a_state_whose_last_part_comes_after_its_sender_has_left_is_installed() -> None:
+    """The follower knew no leader any more, and follows this one again in the step that installs the state."""
+    cluster = feeding()
+    parted = list_of_parts(cluster)
+    for part in parted[1:-1]:
+        take_one(cluster, part, 1)
+    cluster.network.clear()
+    cluster.install(list(cluster.processes)[1:])
+    cluster[4].groups.running(ONE).forget_leader()
+    cluster[4].end_step()
+    take_one(cluster, parted[-1], 1)
+    assert cluster.applied(4) == COMMANDS
+    assert hosted(cluster, 4).arriving is None
+
+
+@pytest.mark.rule("multiraft/H-10")
 def test_a_receiver_that_crashes_in_the_middle_gets_the_state_from_its_beginning() -> None:
     cluster = feeding()
     parted = parts(cluster)

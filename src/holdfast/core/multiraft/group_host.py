@@ -444,9 +444,11 @@ class GroupHost:
             hosted.reads.clear()
             self.rebuilds.end(hosted.number)
         if ready.leadership_changed:
-            self.transfers.on_leader(hosted)
             self.rebuilds.on_leader(hosted.number)
         self._write(hosted, ready)
+        if ready.leadership_changed:
+            # After the write, which takes a whole state: its sender may have left the view since.
+            self.transfers.on_leader(hosted)
         for message in ready.messages:
             if message.kind is RaftKind.SNAPSHOT:
                 self.transfers.send(hosted, message)

@@ -201,9 +201,7 @@ class SnapshotTransfer:
 
     def on_leader(self, hosted: HostedGroup) -> None:
         """Drop a state that another member than the leader has begun to send: it sends no more of it."""
-        lead, arriving, log = hosted.group.lead, hosted.arriving, hosted.group.log
-        if log.snapshot is not None and not log.snapshot_handed:
-            return  # It has arrived, and the end of the step installs it.
+        lead, arriving = hosted.group.lead, hosted.arriving
         if arriving is not None and lead is not None and self._members.get(lead) != arriving.sender:
             hosted.arriving = None
 
