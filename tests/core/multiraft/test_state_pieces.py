@@ -327,6 +327,45 @@ def test_the_log_keeps_what_follows_a_state_that_is_under_way() -> None:
 
 
 @pytest.mark.rule("multiraft/H-10")
+def test_the_log_keeps_what_follows_a_state_until_it_is_durable() -> None:
+    """All parts have come, and the receiver still writes its checkpoint."""
+    cluster = feeding()
+    four = installing(cluster)
+    assert (snapshot := hosted(cluster, 4).group.log.snapshot) is not None
+    index = snapshot.index
+    for number in range(30):
+        cluster.propose(1, b"more%02d" % number)
+        while cluster.network or any(cluster[each].disk for each in (1, 2, 3)):
+            for each in (1, 2, 3):
+                cluster[each].disk_turn()
+            while cluster.network:
+                cluster.deliver()
+    assert four.groups.journal.collecting
+    assert hosted(cluster, 1).group.log.base <= index
+    states = len(opened(cluster, 1))
+    cluster.quiesce()
+    cluster.go(5)
+    assert cluster.applied(4) == cluster.applied(1)
+    assert len(opened(cluster, 1)) == states
+    for number in range(10):
+        cluster.propose(1, b"end%02d" % number)
+        cluster.quiesce()
+    assert hosted(cluster, 1).group.log.base > index
+
+
+@pytest.mark.rule("multiraft/H-10")
+def test_a_state_that_the_receiver_does_not_need_is_dropped() -> None:
+    cluster = feeding()
+    for part in (parted := list_of_parts(cluster))[1:]:
+        take_one(cluster, part, 1)
+    cluster.go(5)
+    assert cluster.applied(4) == COMMANDS
+    for part in parted:
+        take_one(cluster, part, 1)
+    assert hosted(cluster, 4).arriving is None
+
+
+@pytest.mark.rule("multiraft/H-10")
 def test_a_follower_that_takes_too_long_does_not_keep_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_host, "STATE_LOG_BYTES", 100)
     cluster = feeding()

@@ -64,7 +64,8 @@ LOG_BYTES = 64 * 1024
 LOG_BYTES_MOST = 16 << 20
 """above it without regard to followers: one that stays behind is sent the whole state."""
 STATE_LOG_BYTES = 4 * LOG_BYTES_MOST
-"""Kept at most for a follower that is being sent the state: without the entries after it, it would need another one."""
+"""Kept at most for a follower that has not installed the state yet: without the entries after it, it would need another
+one."""
 METASTORE_LOG_BYTES = 1 << 20
 """The same for the metastore, whose whole state is not much larger."""
 
@@ -398,6 +399,9 @@ class GroupHost:
         if rebuilds and log.snapshot is None:
             # It is not installed, since the log has its entries.
             self.rebuilds.take(hosted, snapshot, self.transfers.take_arrived(hosted, snapshot))
+        elif log.snapshot is None or log.snapshot_handed:
+            # Raft does not need it: the leader had sent another one meanwhile, or the entries.
+            hosted.arriving = None
 
     # -- the end of a step
 
@@ -546,7 +550,8 @@ def _kept_from(host: GroupHost, hosted: HostedGroup) -> int:
     """The entries after this index are needed for a checkpoint (multiraft/H-11), or by the receiver of a state."""
     collected = host.journal.collected_from(hosted.number)
     kept = hosted.group.log.applied if collected is None else collected
-    sent = host.transfers.oldest(hosted.number)
+    leading = hosted.group.leading
+    sent = leading.oldest_snapshot if leading is not None else None
     return min(kept, sent) if sent is not None and hosted.bytes_since < STATE_LOG_BYTES else kept
 
 

@@ -118,10 +118,6 @@ class SnapshotTransfer:
         self._outgoing.pop(key).close()
         self._waiting.pop(key, None)
 
-    def oldest(self, number: GroupNumber) -> int | None:
-        """The lowest index of a state of the group that is under way; None: none is."""
-        return min((state.index for key, state in self._outgoing.items() if key[0] == number), default=None)
-
     def send(self, hosted: HostedGroup, message: RaftMessage) -> None:
         """The present state, to `message.to` (multiraft/H-4)."""
         assert message.snapshot is not None and message.snapshot.index == hosted.group.log.applied, (

@@ -86,6 +86,12 @@ class Leader:
         ]
         return min(matches, default=self._log.last)
 
+    @property
+    def oldest_snapshot(self) -> int | None:
+        """The lowest index of a snapshot that a follower was sent and has not acknowledged; None: there is none."""
+        flows = [each for each in self.progress.values() if each.flow is LogFlow.SNAPSHOT]
+        return min((each.snapshot for each in flows), default=None)
+
     # -- the log grows
 
     def propose(self, commands: Sequence[bytes]) -> int:
