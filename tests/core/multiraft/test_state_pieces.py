@@ -331,7 +331,8 @@ def test_the_log_keeps_what_follows_a_state_until_it_is_durable() -> None:
     """All parts have come, and the receiver still writes its checkpoint."""
     cluster = feeding()
     four = installing(cluster)
-    assert (snapshot := hosted(cluster, 4).group.log.snapshot) is not None
+    snapshot = hosted(cluster, 4).group.log.snapshot
+    assert snapshot is not None
     index = snapshot.index
     for number in range(30):
         cluster.propose(1, b"more%02d" % number)
@@ -363,6 +364,22 @@ def test_a_state_that_the_receiver_does_not_need_is_dropped() -> None:
     for part in parted:
         take_one(cluster, part, 1)
     assert hosted(cluster, 4).arriving is None
+
+
+@pytest.mark.rule("multiraft/H-10")
+def test_a_state_without_a_response_is_read_no_more() -> None:
+    cluster = feeding()
+    next(parts(cluster))
+    one = cluster[1]
+    for later_ns in (snapshot_transfer.DROPPED_NS, 1):
+        assert not opened(cluster, 1)[0].closed
+        one.out.now_ns += later_ns
+        one.groups.on_timer()
+        one.end_step()
+    assert opened(cluster, 1)[0].closed
+    assert one.groups.transfers.leftovers == 0
+    cluster.go(60)
+    assert cluster.applied(4) == COMMANDS
 
 
 @pytest.mark.rule("multiraft/H-10")
@@ -586,6 +603,27 @@ def test_a_replica_that_abandons_its_state_acknowledges_nothing_of_it() -> None:
     assert [each for each in raft(cluster, RaftKind.APPENDED, 4) if each.generation < 3] == []
     assert four.groups.leftovers["groups not written"] == 0
     assert cluster.applied(4) == []
+
+
+@pytest.mark.rule("multiraft/H-11")
+@pytest.mark.parametrize("well", [True, False])
+def test_a_checkpoint_that_ends_after_its_state_was_abandoned_releases_nothing(*, well: bool) -> None:
+    """Not well: there was no room. The state is no longer there to be written again."""
+    cluster = feeding()
+    four = installing(cluster)
+    while four.more:
+        four.take_more()
+    (checkpoint,) = [each for each in four.disk if isinstance(each, Checkpoint)]
+    four.groups.on_messages(cluster[1].info.uuid, raft_heartbeat(generation=3))
+    four.end_step()
+    four.disk.remove(checkpoint)
+    four.log.on_checkpoint(checkpoint.ticket, well=well)
+    four.end_step()
+    while four.disk:
+        four.disk_turn()
+    assert [each for each in raft(cluster, RaftKind.APPENDED, 4) if each.generation < 3] == []
+    assert four.groups.leftovers["groups not written"] == 0
+    assert not four.groups.journal.collecting
 
 
 def raft_heartbeat(generation: int) -> Any:

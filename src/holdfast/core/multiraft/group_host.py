@@ -286,7 +286,7 @@ class GroupHost:
 
     def on_timer(self) -> None:
         self._ticking = False
-        self.transfers.send_waiting()
+        self.transfers.on_tick()
         self.rebuilds.on_tick()
         self._follows = self._follows_now()
         if not self._to_tick:

@@ -139,9 +139,7 @@ class GroupJournal:
         """The client has the state of its snapshot, if it has one."""
         write = PendingWrite(ready.after, ready.written)
         if ready.abandoned and self._log.on:
-            for void in self.abort_checkpoint(hosted.number):
-                # Its promises were those of the generation that is abandoned.
-                void.after, void.written, void.ticket = (), None, 0
+            self._abandon(hosted)
             self._log.group_wrote(hosted.number, encoded(GroupWrite(abandoned=True)))
         if ready.snapshot is not None and self._log.on:
             self._checkpoint(hosted, ready.snapshot, [write])
@@ -154,6 +152,16 @@ class GroupJournal:
         else:
             write.durable = True
         return write
+
+    def _abandon(self, hosted: HostedGroup) -> None:
+        """The writes that wait for a checkpoint have nothing to acknowledge: they are of an earlier generation."""
+        waiting = self.abort_checkpoint(hosted.number)
+        for ticket, (of, writes) in list(self._checkpoints.items()):
+            if of is hosted:
+                waiting += writes
+                del self._checkpoints[ticket]
+        for write in waiting:
+            write.after, write.written, write.ticket = (), None, 0
 
     def write_out(self, number: GroupNumber) -> None:
         """A checkpoint, so that older segments of the journal can be deleted."""

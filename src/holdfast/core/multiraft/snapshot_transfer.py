@@ -33,6 +33,10 @@ IN_FLIGHT_BYTES = 2 << 20
 LOST_NS = 2_000 * MILLISECOND
 """A part without a response takes no room any more: its receiver may not want it."""
 
+DROPPED_NS = 5 * LOST_NS
+"""A state whose last part had no response for so long is not read any more. Raft has given it up by then, and sends the
+present one if the receiver still needs it. To keep a state readable costs memory with each change."""
+
 _TransferKey = tuple[GroupNumber, NodeId]
 
 
@@ -86,6 +90,13 @@ class SnapshotTransfer:
     def bound_flight(self, max_in_flight_bytes: int) -> None:
         """See multiraft/H-8."""
         self._most_bytes = min(IN_FLIGHT_BYTES, max_in_flight_bytes)
+
+    def on_tick(self) -> None:
+        oldest_ns = self._out.now_ns - DROPPED_NS
+        for key, state in list(self._outgoing.items()):
+            if key not in self._waiting and state.sent_ns < oldest_ns:
+                self._drop(key)
+        self.send_waiting()
 
     def send_waiting(self) -> None:
         """Send parts that wait, as long as there is room. Called at each tick, and after each response."""
