@@ -523,6 +523,7 @@ def test_a_checkpoint_whose_state_cannot_be_read_begins_with_the_present_one() -
         hosted(cluster, 1).group.log.applied,
         [*COMMANDS, b"clear"],
     )
+    assert opened(cluster, 1)[0].closed, "it would keep each entry that changes from now on"
 
 
 @pytest.mark.rule("multiraft/H-11")

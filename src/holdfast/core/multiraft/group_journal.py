@@ -204,6 +204,7 @@ class GroupJournal:
     def _collect(self, collection: _Collection) -> None:
         hosted = collection.hosted
         if collection.state.is_void:
+            collection.state.close()
             collection.snapshot = hosted.group.log.snapshot or _present(hosted)
             collection.state, collection.pieces = hosted.client.pieces(), []
         size = 0
