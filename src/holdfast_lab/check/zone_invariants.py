@@ -14,10 +14,14 @@ from collections.abc import Iterator, Sequence
 from holdfast.core.member_view import MemberView
 from holdfast.core.metastore.keyspace import Keyspace
 from holdfast.core.metastore.metastore import KeyChange, Metastore
-from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, group_of, place_of
-from holdfast.core.multiraft.hosted_group import HostedGroup
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, group_of, place_of
+from holdfast.core.multiraft.hosted_group import GroupClient, HostedGroup
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.group import Group
+from holdfast.core.raft_partition.partition_snapshot import head_of
+from holdfast.core.raft_partition.zone_partition import ZonePartition
+from holdfast.core.store.expiry import Expiry
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.zones.adjusting import assignments_of
 from holdfast.core.zones.assignments import PartitionKeys
 from holdfast.core.zones.data_nodes import data_nodes_of
@@ -127,11 +131,38 @@ def _group(members: Sequence[MemberView], number: GroupNumber, keys: PartitionKe
         if (log.last, log.committed, log.applied) != (lead.log.last, lead.log.last, lead.log.last):
             problems.append(f"{name}: {node} has applied {log.applied} of {lead.log.last}")
     if not problems and keys is not None:
-        states = {node: tuple(each.client.pieces()) for node, each in hosted.items()}
+        states = {node: _content(each.client) for node, each in hosted.items()}
         differing = [node for node, state in states.items() if state != states[leading[0]]]
         if differing:
             problems.append(f"{name}: {sorted(differing)} hold something else than {leading[0]}")
     return problems
+
+
+def _content(client: GroupClient) -> list[object]:
+    """Equal for equal states. The pieces of a table have its entries in an order that depends on its history."""
+    if not isinstance(client, ZonePartition):
+        return list(client.pieces())
+    state = client.state
+    return [
+        [partition, head_of(copy, state.time_ms, counted=state.counted), _maps(copy)]
+        for partition, copy in state.copies.items()
+    ]
+
+
+def _maps(copy: PartitionCopy) -> dict[str, list[dict[bytes, object]]]:
+    return {
+        name: [
+            dict(held.state.entries),
+            {key: _times(expiry) for key, expiry in held.state.expiries.items()},
+            dict(held.state.hashes),
+        ]
+        for name, held in copy.maps.items()
+    }
+
+
+def _times(expiry: Expiry) -> tuple[int, ...]:
+    used_ms = expiry.accessed_ns // MILLISECOND if expiry.max_idle_ms else 0
+    return expiry.ttl_ms, expiry.stored_ns // MILLISECOND, expiry.max_idle_ms, used_ms
 
 
 def _strays(members: Sequence[MemberView], zone: int, partitions: int) -> list[str]:

@@ -13,6 +13,7 @@ from holdfast.core.model.operations import Op
 from holdfast.core.multiraft.hosted_group import HostedGroup, StateFill
 from holdfast.core.raft.raft_messages import RaftSnapshot
 from holdfast.errors import NotReady
+from holdfast_lab.check import zone_invariants
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.world import Process
 
@@ -127,3 +128,14 @@ def test_entries_after_the_state_are_applied_again() -> None:
     hosted.rebuild(other, filled(hosted, pieces))
     with pytest.raises(AssertionError):
         stage.same()
+
+
+def test_the_judge_of_zones_notices_a_replica_that_holds_something_else() -> None:
+    stage = ZoneStage(3)
+    fill(stage, "before")
+    stage.wait(10)
+    assert zone_invariants.judge(stage.cluster.pictures(), 1) == []
+    follower = next(one for one in stage.replicas(2) if one is not stage.leader(2))
+    damage(stage, follower, 2)
+    (problem,) = zone_invariants.judge(stage.cluster.pictures(), 1)
+    assert "partition 2 of zone 1" in problem and "something else" in problem
