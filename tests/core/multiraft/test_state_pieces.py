@@ -289,12 +289,16 @@ def test_a_state_that_cannot_be_read_any_more_is_replaced_by_the_present_one() -
     settle(cluster)
     opened(cluster, 1)[-1].is_void = True
     seen = []
+    expected = []
     for part in parts(cluster):
         seen.append((part.first, part.snapshot.snapshot.index))  # type: ignore[union-attr]
+        if len(seen) == 3:
+            expected.append(hosted(cluster, 1).group.leading.progress["f4"].snapshot)  # type: ignore[union-attr]
         take_one(cluster, part, 1)
     begun = next(place for place, (first, _) in enumerate(seen) if first == 0)
     assert begun <= 1, "one part was under way"
     assert [first for first, _ in seen[begun:]] == [0, 3, 6, 9]
+    assert expected == [seen[begun][1]], "Raft waits for the index that is sent"
     assert len({index for _, index in seen[begun:]} - {before}) == 1
     cluster.go(5)
     assert cluster.applied(4) == [*COMMANDS, b"clear"]
@@ -336,11 +340,7 @@ def test_the_log_keeps_what_follows_a_state_until_it_is_durable() -> None:
     index = snapshot.index
     for number in range(30):
         cluster.propose(1, b"more%02d" % number)
-        while cluster.network or any(cluster[each].disk for each in (1, 2, 3)):
-            for each in (1, 2, 3):
-                cluster[each].disk_turn()
-            while cluster.network:
-                cluster.deliver()
+        settle_three(cluster)
     assert four.groups.journal.collecting
     assert hosted(cluster, 1).group.log.base <= index
     states = len(opened(cluster, 1))
@@ -384,13 +384,19 @@ def test_a_state_without_a_response_is_read_no_more() -> None:
 
 @pytest.mark.rule("multiraft/H-10")
 def test_a_follower_that_takes_too_long_does_not_keep_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_host, "STATE_LOG_BYTES", 100)
     cluster = feeding()
     index = next(parts(cluster)).snapshot.snapshot.index  # type: ignore[union-attr]
-    for number in range(30):
+    log = hosted(cluster, 1).group.log
+    before, size = log.applied, 0
+    for number in range(60):
         cluster.propose(1, b"more%02d" % number)
         settle(cluster)
-    assert hosted(cluster, 1).group.log.base > index
+        if number == 30:
+            assert log.base <= index
+            size = sum(each.size for each in log.entries_from(before + 1))
+            monkeypatch.setattr(group_host, "STATE_LOG_BYTES", size + size // 2)
+    assert size > 100
+    assert log.base > index
 
 
 # -- checkpoints
@@ -526,6 +532,25 @@ def test_a_checkpoint_whose_state_cannot_be_read_begins_with_the_present_one() -
     assert opened(cluster, 1)[0].closed, "it would keep each entry that changes from now on"
 
 
+@pytest.mark.rule("multiraft/H-9")
+def test_a_checkpoint_that_is_begun_before_a_rebuild_is_not_taken() -> None:
+    """It has damaged entries."""
+    cluster = led()
+    cluster.propose(1, *COMMANDS)
+    cluster.quiesce()
+    two = cluster[2]
+    two.clients[ONE].applied = [b"damaged"] * 5
+    two.groups.journal.write_out(ONE)
+    assert two.groups.rebuilds.begin(ONE) == ""
+    two.end_step()
+    while two.groups.rebuilds.running:
+        cluster.deliver()
+    assert cluster.applied(2) == COMMANDS
+    while two.more:
+        two.take_more()
+    assert [found.pieces for found in checkpoints(two)] == [COMMANDS]
+
+
 @pytest.mark.rule("multiraft/H-11")
 def test_the_checkpoint_of_a_replica_that_is_stopped_is_not_taken() -> None:
     cluster = begun()
@@ -571,6 +596,46 @@ def test_an_installed_state_is_acknowledged_when_its_collected_checkpoint_is_dur
     while four.disk:
         four.disk_turn()
     assert [each.index for each in raft(cluster, RaftKind.APPENDED, 4)] == [found.snapshot.index]
+
+
+@pytest.mark.rule("multiraft/H-4")
+@pytest.mark.rule("multiraft/H-11")
+def test_a_second_state_that_is_installed_while_the_first_is_collected_is_acknowledged() -> None:
+    """The responses of the first wait for the checkpoint of the second."""
+    cluster = feeding()
+    four = installing(cluster)
+    cluster.network.clear()
+    cluster.propose(1, b"end")
+    settle_three(cluster)
+    group = cluster[1].groups.running(ONE)
+    leading = group.leading
+    assert leading is not None
+    leading.snapshot_ended("f4", well=False)
+    leading.progress["f4"].paused = False
+    group.log.compact(group.log.applied)
+    leading.send_append("f4")
+    cluster[1].end_step()
+    for part in parts(cluster):
+        take_one(cluster, part, 1)
+        if part.last:
+            break
+    assert len(hosted(cluster, 4).writing) == 2
+    assert cluster.applied(4) == [*COMMANDS, b"end"]
+    assert raft(cluster, RaftKind.APPENDED, 4) == []
+    cluster.quiesce()
+    cluster.go(5)
+    assert four.groups.leftovers["groups not written"] == 0
+    assert hosted(cluster, 4).group.log.snapshot is None
+    assert leading.progress["f4"].match == group.log.last
+
+
+def settle_three(cluster: Cluster) -> None:
+    """The fourth member stands still."""
+    while cluster.network or any(cluster[each].disk for each in (1, 2, 3)):
+        for each in (1, 2, 3):
+            cluster[each].disk_turn()
+        while cluster.network:
+            cluster.deliver()
 
 
 @pytest.mark.rule("multiraft/H-11")

@@ -17,6 +17,7 @@ from tests.core.raft_partition.test_state_machine import (
 )
 
 from holdfast.config import Settings
+from holdfast.core.model.map_moves import FillMap, encode_move
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.raft_partition import state_capture
 from holdfast.core.raft_partition.partition_snapshot import MapPiece
@@ -156,6 +157,29 @@ def test_a_small_map_that_is_cleared_is_kept_and_a_large_one_makes_the_capture_v
         else:
             assert contents(restored(pieces + list(capture))) == contents(filled(dict, count))
         assert one._captures == []
+
+
+@pytest.mark.rule("raft_partition/Z-12")
+@pytest.mark.parametrize("by", ["a read", "the last fill of a move"])
+@pytest.mark.parametrize("entries", KINDS)
+def test_a_state_has_the_uses_of_its_index(entries: NewEntries, by: str) -> None:
+    """Uses change when entries with a maximum idle time end, but not the entries themselves."""
+    one = machine(Settings(), entries)
+    for place in range(2):
+        keys = [b"k%d%d" % (place, number) for number in range(3)]
+        fill = FillMap(1, 1, place, keys, [b"v"] * 3, [0] * 3, [60_000] * 3)
+        one.carry_out(Request(Op.FILL, "m", [3], value=encode_move(fill)), 1, None)
+    if by == "a read":
+        one.carry_out(Request(Op.SET, "n", [3], b"k00", b"v", max_idle_ms=60_000), 1, None)
+        later = Request(Op.GET, "n", [3], b"k00")
+    else:
+        later = Request(Op.FILL, "m", [3], value=encode_move(FillMap(1, 1, 2, [], [], round=1)))
+    expected = contents(restored(list(one.pieces())))
+    capture = one.pieces()
+    one.time_ms += 30_000
+    one.carry_out(later, 1, None)
+    used = contents(restored(list(one.pieces())))
+    assert contents(restored(list(capture))) == expected != used
 
 
 def test_a_map_that_is_read_to_its_end_makes_no_capture_void() -> None:
