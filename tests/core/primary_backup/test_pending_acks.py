@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.core.primary_backup.test_lane import BEN, CAL, DAN, ME, PARTITIONS, rest
+from tests.core.primary_backup.test_lane import BEN, CAL, DAN, ME, PARTITIONS, SMALL, rest
 from tests.core.primary_backup.test_lane_waits import Everybody, Office
 from tests.core.primary_backup.test_unsent_puts import Packed, put
 
@@ -165,6 +165,28 @@ def test_buffers_end_alike_for_sessions_and_for_the_poll(seed: int) -> None:
                 one.log.on_durable(len(one.appended))
         assert pair[0].told == pair[1].told
     assert pair[0].told
+
+
+@pytest.mark.rule("primary_backup/K-3")
+def test_a_buffer_of_the_poll_makes_an_async_backup_slow_and_then_waits_for_it() -> None:
+    one = Packing(limits=SMALL, a=MapSettings(backups=0, async_backups=1))
+    one.row(0, ME, CAL)
+    for _ in range(100):
+        one.put(0, b"k", "a", b"v" * 1000)
+        one.end_buffer("fill")
+        messages = one.sent()[CAL]
+        if CAL in one.lane.backlog.slow:
+            break
+        assert one.told.pop("fill") is True
+    assert CAL in one.lane.backlog.slow
+    one.told.clear()
+    one.put(0, b"k", "a")
+    one.end_buffer("write")
+    messages = one.sent()[CAL]
+    assert one.told == {}
+    for message in messages:
+        one.acknowledge(CAL, message)
+    assert one.told == {"write": True}
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -11,6 +11,7 @@ from holdfast.core.effects import BackpressureChanged, Complete, Effect, Note, S
 from holdfast.core.events import ActionRequested, ClientRequest, MemoryRoom, Received, Started, TimerFired
 from holdfast.core.member import Member
 from holdfast.core.membership.identity import Identity
+from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -237,6 +238,20 @@ def test_there_is_room_again(alone: Alone) -> None:
     alone.play(MemoryRoom(Room.LITTLE))
     notes = [one.kind for one in alone.play(MemoryRoom(Room.PLENTY)) if isinstance(one, Note)]
     assert notes == ["memory available again: writes are accepted"]
+
+
+@pytest.mark.rule("routing/R-4")
+def test_a_member_that_has_left_rejects_no_request_that_may_have_been_applied() -> None:
+    alone = Alone()
+    alone.member.membership.state = MembershipState.GONE
+    request = Request(Op.SET, "m", [1], b"k", b"v")
+    done = [
+        one.answer
+        for doubt in ("", "another member left before it answered")
+        for one in alone.play(ClientRequest(7, request, doubt))
+        if isinstance(one, Complete)
+    ]
+    assert [each.status for each in done] == [Status.CLOSING, Status.UNKNOWN]  # type: ignore[union-attr]
 
 
 # -- what is lost

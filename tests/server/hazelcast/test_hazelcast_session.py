@@ -22,6 +22,7 @@ from hazelcast.protocol.codec import (
     map_remove_codec,
     map_set_codec,
     map_size_codec,
+    transaction_create_codec,
 )
 from tests.server.hazelcast.one_member import CLUSTER, ME, OneMemberGrid, int_data, text_data
 from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error_of, stored
@@ -574,6 +575,7 @@ def test_a_member_that_leaves_rejects_requests_so_that_clients_retry_them(
     for ask in (
         lambda: wire.ask(map_clear_codec, "m"),
         lambda: wire.ask(map_put_codec, "other", data(KEY), data(ONE), THREAD, -1, partition=5),
+        lambda: wire.ask(transaction_create_codec, 600_000, 1, 2, 1),
     ):
         with pytest.raises(AnsweredError, match="about to leave") as refused:
             ask()
