@@ -167,6 +167,16 @@ def test_buffers_end_alike_for_sessions_and_for_the_poll(seed: int) -> None:
     assert pair[0].told
 
 
+@pytest.mark.rule("primary_backup/K-1")
+def test_buffers_of_the_poll_crowd_the_backlog() -> None:
+    one = Packing(limits=SMALL)
+    while (backlog := one.lane.backlog).bytes <= backlog.most:
+        assert not backlog.crowded
+        one.put(0, b"k", value=b"v" * 1000)
+        one.end_buffer("fill")
+    assert backlog.crowded
+
+
 @pytest.mark.rule("primary_backup/K-3")
 def test_a_buffer_of_the_poll_makes_an_async_backup_slow_and_then_waits_for_it() -> None:
     one = Packing(limits=SMALL, a=MapSettings(backups=0, async_backups=1))
