@@ -527,7 +527,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.PART: lambda member: member.membership.on_timer(TimerName.PART),
     TimerName.PROPOSE: lambda member: member.membership.on_timer(TimerName.PROPOSE),
     TimerName.PART_LOOK: lambda member: member.membership.consider(),
-    TimerName.LEAVE_GATE: lambda member: member.serving.leave_gate.look(member.picture),
+    TimerName.LEAVE_GATE: lambda member: member.serving.leave_gate.update(member.picture),
     TimerName.TABLE: lambda member: member.table_replication.on_timer(),
     TimerName.PLAN: lambda member: member.migrations.on_timer(TimerName.PLAN),
     TimerName.PLANNING: lambda member: member.migrations.go_on_planning(),
@@ -636,7 +636,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.transactions.on_view(it),
         lambda member, it: member.migrations.note_departing(),
         lambda member, it: member.moves.on_view(it),
-        lambda member, it: member.serving.leave_gate.look(member.picture),
+        lambda member, it: member.serving.leave_gate.update(member.picture),
     ),
     n.BeatHeard: (
         lambda member, it: member.table_replication.on_beat(it),
@@ -646,7 +646,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.agreed.look_at_departing(),
     ),
     n.IntentsChanged: (
-        lambda member, it: member.serving.leave_gate.look(member.picture),
+        lambda member, it: member.serving.leave_gate.update(member.picture),
         lambda member, it: member.migrations.look_at_departing(),
         lambda member, it: member.agreed.look_at_departing(),
     ),

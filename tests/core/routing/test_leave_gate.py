@@ -14,7 +14,7 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox
 from holdfast.core.routing.lane_access import LaneAccess
-from holdfast.core.routing.leave_gate import CHECK_NS, CLOSED_MAX_NS, HELD_NOTHING_NS, LeaveGate
+from holdfast.core.routing.leave_gate import CHECK_NS, CLOSED_MAX_NS, HELD_NOTHING_NS, OPEN_MIN_NS, LeaveGate
 from holdfast.core.routing.lost_partitions import LostPartitions
 
 
@@ -42,7 +42,7 @@ class Leaver:
 
     def look(self) -> bool:
         """Returns whether it looks again later."""
-        self.gate.look(self)
+        self.gate.update(self)
         return self.out.take() == [SetTimer(TimerName.LEAVE_GATE, CHECK_NS)]
 
     def wait(self, ns: int) -> bool:
@@ -107,6 +107,7 @@ def test_a_member_accepts_requests_outside_a_cluster_and_as_one_of_the_last(
 def test_a_member_that_may_not_leave_accepts_requests_again_for_a_while(leaving: Leaver) -> None:
     leaving.wait(HELD_NOTHING_NS)
     assert not leaving.wait(CLOSED_MAX_NS)
+    assert not leaving.wait(OPEN_MIN_NS)
     assert not leaving.wait(HELD_NOTHING_NS)
     assert leaving.wait(CHECK_NS)
     assert leaving.changes == [True, False, True]

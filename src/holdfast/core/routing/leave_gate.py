@@ -7,7 +7,8 @@ write is on its way, the client must report an unknown outcome, although no memb
   rejects them as not applied, which clients retry by themselves. Those that it accepted before have the rest of
   `migration_master.PARTING_NS` to end. Example: a client of member 1 alone writes k=1, and member 1 forwards it to
   member 2. If member 1 left now, it would not receive the response.
-- routing/R-18: A member that does not leave within `CLOSED_MAX_NS` after that accepts requests again.
+- routing/R-18: A member that does not leave within `CLOSED_MAX_NS` after that accepts requests again, for at
+  least `OPEN_MIN_NS`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ CHECK_NS = 25 * MILLISECOND
 HELD_NOTHING_NS = 100 * MILLISECOND
 """Clients that use all members send no requests here any more by then."""
 CLOSED_MAX_NS = 2 * SECOND
+OPEN_MIN_NS = 3 * SECOND
+"""Longer than the pauses of clients between two tries."""
 
 
-class Leaver(Protocol):
+class LeavingMember(Protocol):
     def leave_blocker(self) -> str:
         """Why this member cannot leave yet; empty: it can."""
 
@@ -47,7 +50,7 @@ class LeaveGate:
         self._since_ns: int | None = None
         """Since when this member could leave, as far as it knows."""
 
-    def look(self, member: Leaver) -> None:
+    def update(self, member: LeavingMember) -> None:
         """Called when the member begins to leave, in every view, and by its timer."""
         membership = self._membership
         if membership.has_left:
@@ -59,7 +62,7 @@ class LeaveGate:
             self._since_ns = None
             self._set(leaving=False)
 
-    def _has_held_nothing(self, member: Leaver) -> bool:
+    def _has_held_nothing(self, member: LeavingMember) -> bool:
         membership = self._membership
         if not membership.admitted or not membership.data_members() or member.leave_blocker():
             self._since_ns = None
@@ -67,10 +70,9 @@ class LeaveGate:
         if self._since_ns is None:
             self._since_ns = self._out.now_ns
         waited_ns = self._out.now_ns - self._since_ns
-        if waited_ns >= HELD_NOTHING_NS + CLOSED_MAX_NS:
+        if waited_ns >= HELD_NOTHING_NS + CLOSED_MAX_NS + OPEN_MIN_NS:
             self._since_ns = None
-            return False
-        return waited_ns >= HELD_NOTHING_NS
+        return HELD_NOTHING_NS <= waited_ns < HELD_NOTHING_NS + CLOSED_MAX_NS
 
     def _set(self, *, leaving: bool) -> None:
         if self._access.leaving is not leaving:
