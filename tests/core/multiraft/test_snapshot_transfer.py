@@ -12,8 +12,10 @@ from holdfast.core.messages import GroupState, GroupStateTaken, GroupStateWanted
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.multiraft import group_host, snapshot_transfer
 from holdfast.core.multiraft.group_host import GroupHost
+from holdfast.core.multiraft.hosted_group import GatheredFill
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage, RaftSnapshot
+from holdfast.errors import ProtocolError
 from holdfast.wire.codec import decode
 
 K = RaftKind
@@ -242,6 +244,24 @@ def test_parts_that_do_not_follow_each_other_are_not_taken() -> None:
     # The first part once more begins it once more.
     wrong.groups.on_state(sender, first)
     assert hosted(cluster, 4).arriving.fill.pieces == first.pieces  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_malformed_piece_is_ignored_and_the_leader_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = feeding()
+    first = next(parts(cluster))
+
+    def malformed(fill: object, piece: bytes) -> None:
+        raise ProtocolError("a piece of a group's state cannot be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GatheredFill, "add", malformed)
+        cluster[4].groups.on_state(cluster[1].info.uuid, first)
+        cluster[4].end_step()
+    assert hosted(cluster, 4).arriving is None
+    assert cluster.count(GroupStateTaken) == 0
+    cluster[4].groups.on_state(cluster[1].info.uuid, first)
+    assert hosted(cluster, 4).arriving is not None
 
 
 @pytest.mark.usefixtures("small")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -24,6 +26,7 @@ from holdfast.core.raft_partition.partition_snapshot import MapPiece
 from holdfast.core.raft_partition.state_capture import StateCapture
 from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.store.entry_mapping import NewEntries
+from holdfast.errors import ProtocolError
 
 KINDS = [dict, plain_table()]
 
@@ -200,3 +203,24 @@ def test_the_capture_of_an_earlier_state_goes_on_after_another_was_installed() -
     one.restore([])
     write(one, ("m", b"k00001", b"new", 0, 0))
     assert contents(restored(list(capture))) == contents(filled(dict, 9000))
+
+
+@pytest.mark.parametrize("entries", KINDS)
+@given(
+    damage=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
+    which=st.integers(0, 1),
+)
+def test_damaged_pieces_end_in_no_other_error(
+    entries: NewEntries, damage: list[tuple[int, int]], which: int
+) -> None:
+    source = machine(Settings(), entries)
+    for number in range(3):
+        put = Request(Op.PUT, "m", [3], b"k%d" % number, b"v" * 20, ttl_ms=1000)
+        source.carry_out(put, 1, None)
+    pieces = [bytearray(piece) for piece in source.pieces()]
+    for at, byte in damage:
+        pieces[which][at % len(pieces[which])] = byte
+    staged = machine(Settings(), entries).staged()
+    with suppress(ProtocolError):
+        for piece in pieces:
+            staged.add(bytes(piece))

@@ -45,7 +45,8 @@ class StatePieces(Protocol):
 class StateFill(Protocol):
     """A state that is filled piece by piece, beside the one in use."""
 
-    def add(self, piece: bytes) -> None: ...
+    def add(self, piece: bytes) -> None:
+        """Raises ProtocolError."""
 
     def install(self) -> None:
         """Replace the client's whole state. Called at most once."""

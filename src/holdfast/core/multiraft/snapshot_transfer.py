@@ -26,6 +26,7 @@ from holdfast.core.multiraft.hosted_group import ArrivingState, HostedGroup, Sta
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage, RaftSnapshot
+from holdfast.errors import ProtocolError
 
 STATE_BYTES = 256 << 10
 """Approximate size of one part."""
@@ -180,7 +181,7 @@ class SnapshotTransfer:
         self.send(hosted, self._present(hosted, node))
 
     def receive(self, sender: MemberId, hosted: HostedGroup, message: GroupState) -> bool:
-        """Take a part of a state. False: it is not the part that comes next, and is ignored."""
+        """Take a part of a state. False: it is not the part that comes next, or malformed, and is ignored."""
         snapshot = message.snapshot.snapshot
         if snapshot is None or message.snapshot.to != self._me:
             return False
@@ -193,8 +194,12 @@ class SnapshotTransfer:
             return False
         if message.first != arriving.taken:
             return False
-        for piece in message.pieces:
-            arriving.fill.add(piece)
+        try:
+            for piece in message.pieces:
+                arriving.fill.add(piece)
+        except ProtocolError:
+            hosted.arriving = None  # What is malformed must not end this member; the leader begins again.
+            return False
         arriving.taken += len(message.pieces)
         self._out.send(sender, GroupStateTaken(message.group, snapshot.index, arriving.taken))
         return True

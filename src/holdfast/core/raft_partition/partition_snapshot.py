@@ -13,6 +13,7 @@ import msgspec
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.errors import ProtocolError
 
 
 class CopyHead(msgspec.Struct, frozen=True, array_like=True):
@@ -112,6 +113,13 @@ class StagedState:
         """Copies whose first piece has come."""
 
     def add(self, data: bytes) -> None:
+        """Raises ProtocolError if this is no piece of such a state."""
+        try:
+            self._add(data)
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as broken:
+            raise ProtocolError(f"a piece of a group's state cannot be read: {broken}") from broken
+
+    def _add(self, data: bytes) -> None:
         if len(self.copies) == 1:
             [partition] = self.copies
         else:
