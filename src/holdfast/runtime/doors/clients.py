@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
 UNANSWERED_S = 2.0
 """How long a member that has left waits for clients,"""
-QUIET_NS = 50 * MILLISECOND
+QUIET_NS = 200 * MILLISECOND
 """which must have been silent for so long. Java clients retry after pauses that grow from 1 ms to 1 s."""
 LEAVES = "the member is shutting down"
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
