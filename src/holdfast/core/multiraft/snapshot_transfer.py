@@ -198,7 +198,7 @@ class SnapshotTransfer:
             for piece in message.pieces:
                 arriving.fill.add(piece)
         except ProtocolError:
-            hosted.arriving = None  # What is malformed must not end this member; the leader begins again.
+            hosted.arriving = None  # A malformed piece must not stop this member; the leader begins again.
             return False
         arriving.taken += len(message.pieces)
         self._out.send(sender, GroupStateTaken(message.group, snapshot.index, arriving.taken))

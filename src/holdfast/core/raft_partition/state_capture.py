@@ -50,7 +50,7 @@ class MapCapture:
         else:
             self._keys = list(state.entries)
         self._taken = 0
-        """Of `_keys`."""
+        """How many of `_keys` have been read."""
         self._kept: dict[bytes, _Kept] = {}
 
     @property
