@@ -9,6 +9,7 @@ import pytest
 from tests.aio.test_hostile_members import with_one_between
 
 from holdfast.aio import Client, NearCacheOptions, Transaction
+from holdfast.client_core.message_decoding import NotAnswered
 from holdfast.errors import ConfigError, Refused, RolledBack, Unknown
 from holdfast_lab.processes.local_cluster import LocalCluster
 
@@ -169,6 +170,31 @@ def test_after_an_operation_that_was_cancelled_nothing_is_committed(cluster: Loc
                 with pytest.raises(RolledBack, match="an operation was cancelled"):
                     await client.transact(gives_up, attempts=1)
             assert await client.map("given up").entries() == [("k", 1)]
+
+    asyncio.run(run())
+
+
+def test_an_operation_that_a_member_rejects_alone_ends_the_transaction_too(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazelcast's members keep a transaction after some errors; ours end it."""
+
+    async def rejected(*_: object) -> bytes:
+        raise NotAnswered(23, "a bad argument")
+
+    async def goes_on(transaction: Transaction) -> None:
+        ours = transaction.map("rejected")
+        await ours.set("k", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(transaction, "_ask", rejected)
+            with pytest.raises(Refused, match="a bad argument"):
+                await ours.set("l", 2)
+
+    async def run() -> None:
+        async with Client(cluster.client_addresses()) as client:
+            with pytest.raises(RolledBack, match="a bad argument"):
+                await client.transact(goes_on, attempts=1)
+            assert await client.map("rejected").is_empty()
 
     asyncio.run(run())
 
