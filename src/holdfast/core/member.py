@@ -627,6 +627,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.destination.on_view(it),
         lambda member, it: member.repair.on_view(it),
         lambda member, it: member.serving.on_returned(it),
+        lambda member, it: member.activation.on_view(it),
         lambda member, it: member.brought_back.on_view(it),
         lambda member, it: member.table_replication.on_view(it),
         lambda member, it: member.listeners.on_view(it),

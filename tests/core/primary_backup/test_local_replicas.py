@@ -21,11 +21,12 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Wrote
-from holdfast.core.model.notices import RecordsTaken, ReplicaWhole
+from holdfast.core.model.notices import RecordsTaken, ReplicaWhole, ViewInstalled
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, pack_puts
 from holdfast.core.model.sync_request import How
+from holdfast.core.model.views import View
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import local_replicas as copies_module
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
@@ -193,6 +194,28 @@ def test_an_enlistment_waits_for_the_row_that_it_speaks_of() -> None:
     copies.retry(0)
     assert enlisted(out) == [(OWNER, [(0, 6, True)])]
     assert copies.leftovers["early messages"] == 0
+
+
+def in_view(*, recovering: bool) -> ViewInstalled:
+    return ViewInstalled(None, View(7, "id", [], recovering=recovering), True, frozenset(), frozenset())
+
+
+@pytest.mark.rule("primary_backup/O-5")
+def test_an_enlistment_waits_until_the_cluster_has_recovered() -> None:
+    copies, out, rows = with_one_record()
+    copies.on_view(in_view(recovering=True))
+    copies.on_enlist(OWNER, Enlist([(0, 5, [("m", 1, 4)])]))
+    copies.on_view(in_view(recovering=True))
+    copies.retry(0)
+    assert (enlisted(out), copies.leftovers["early messages"]) == ([], 1)
+    copies.on_view(in_view(recovering=False))
+    assert (enlisted(out), copies.leftovers["early messages"]) == ([(OWNER, [(0, 5, True)])], 0)
+    copies.on_enlist(OWNER, Enlist([(0, 6, [("m", 1, 4)])]))
+    copies.on_view(in_view(recovering=False))
+    assert (enlisted(out), copies.leftovers["early messages"]) == ([], 1), "its assignment is not known yet"
+    rows[0] = Assignment(6, (OWNER, ME))
+    copies.retry(0)
+    assert enlisted(out) == [(OWNER, [(0, 6, True)])]
 
 
 def test_a_stranger_and_an_earlier_primary_are_not_answered() -> None:

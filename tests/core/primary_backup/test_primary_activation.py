@@ -14,6 +14,7 @@ from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.views import View
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import LeadershipPhase, LeadershipStep, PrimaryActivation
@@ -278,6 +279,49 @@ def test_each_order_of_two_terms_of_office_ends_with_the_second_alone() -> None:
                 office.enlisted(member, version=version)
             left.discard(step)
             assert office.served == ([] if left else [0])
+
+
+def in_view(*, recovering: bool) -> n.ViewInstalled:
+    view = View(7, "id", [], recovering=recovering)
+    return n.ViewInstalled(None, view, True, frozenset(), frozenset())
+
+
+@pytest.mark.rule("primary_backup/O-5")
+def test_a_primary_waits_for_the_view_that_ends_the_recovery_and_for_its_disk() -> None:
+    office = Office(Assignment(5, (ME, None)), Assignment(6, (ME, B)))
+    office.activation.on_view(in_view(recovering=True))
+    office.begin(0, 1)
+    office.enlisted(B, partition=1, version=6)
+    office.activation.on_view(in_view(recovering=True))
+    assert (office.disk, office.served, office.activation.pending) == ([], [], 2)
+    office.activation.on_view(in_view(recovering=False))
+    assert office.served == [], "the view is not durable yet"
+    office.durable()
+    assert office.served == [0, 1]
+    office.activation.on_view(in_view(recovering=False))
+    assert office.disk == []
+
+
+@pytest.mark.rule("primary_backup/O-5")
+def test_a_primary_without_files_serves_with_the_view_that_ends_the_recovery() -> None:
+    office = Office(Assignment(5, (ME, None)), Assignment(6, (ME, None)))
+    office.log.notify_when_durable = office.on_notice  # type: ignore[method-assign]
+    office.activation.on_view(in_view(recovering=True))
+    office.begin(0, 1)
+    assert office.served == []
+    office.activation.on_view(in_view(recovering=False))
+    assert office.served == [0, 1]
+
+
+@pytest.mark.rule("primary_backup/O-5")
+def test_a_member_that_was_removed_from_a_recovering_cluster_serves_in_its_next_one() -> None:
+    office = Office(Assignment(5, (ME, None)))
+    office.activation.on_view(in_view(recovering=True))
+    office.activation.on_view(n.ViewInstalled(None, None, False, frozenset(), frozenset()))
+    office.activation.on_view(in_view(recovering=False))
+    office.begin()
+    office.durable()
+    assert office.served == [0]
 
 
 @pytest.mark.rule("primary_backup/O-4")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from tests.lab.sim.scenarios.keeping import PARTITIONS, Keeping, kept
+from tests.lab.sim.scenarios.keeping import ENDS, PARTITIONS, End, Keeping, kept, keys_in
 from tests.lab.sim.stage import change, clean
 from tests.lab.sim.zone_stage import ZoneStage
 from tests.sampled_cases import sampled
@@ -20,9 +20,11 @@ from holdfast.config import Settings
 from holdfast.core.events import ActionRequested
 from holdfast.core.member import Member
 from holdfast.core.membership.baseline_orders import BaselineChange, Owners, owners_wanted
-from holdfast.core.messages import Accept, Message
+from holdfast.core.messages import Accept, Message, Promise
 from holdfast.core.model.baseline import FIXED, Baseline
+from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.migration import ReplicaList
+from holdfast.core.model.operations import Op, Status
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Refused
 from holdfast_lab.sim.ablations.switching import ablated
@@ -424,6 +426,41 @@ def test_without_the_rule_they_do_and_one_half_loses_what_it_has_acknowledged() 
     last = {write.key: write.value for write in stage.writes}
     found = {key: stage.get(stage.process(0), key) for key in keys}
     assert {key for key in keys if found[key] != last[key]} == {*keys[: len(keys) // 2]}
+
+
+@pytest.mark.rule("primary_backup/O-5")
+@pytest.mark.parametrize("partition", [0, 3])
+@pytest.mark.parametrize("how", ENDS)
+def test_a_half_that_stops_at_its_first_write_after_a_loss_is_apart(how: End, partition: int) -> None:
+    """Clients wait while the operator accepts the loss, and all members end as soon as a write is acknowledged. Each
+    that holds this write is refused by the other half. The members need some time to agree on a view.
+    """
+    stage = based(5, 3)
+    keys = stage.everywhere()
+    stage.change(SET)
+    stage.end_all("kill")
+    stage.start(0, 1, 2, by_order=True)
+    stage.wait(20)
+    stage.taps.append(lambda packet: (100 * MILLISECOND,) if isinstance(packet.message, Promise) else None)
+    answers = {(key, host): stage.send(Op.SET, key, host=host) for key in keys for host in (0, 1, 2)}
+    process = stage.process(0)
+    process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
+    stage.until(lambda: any(answers[key, host] for key in keys_in(partition, 3) for host in (0, 1, 2)), 30)
+    assert {one.status for each in answers.values() for one in each} == {Status.OK}
+    holders = stage.holders(partition)
+    stage.end_all(how)
+    stage.start(3, 4, by_order=True)
+    stage.wait(20)
+    process = stage.process(3)
+    process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
+    stage.still()
+    stage.write(keys)
+    for host in holders:
+        stage.start(host)
+        stage.wait(30)
+        assert not stage.member(host).picture.admitted
+        assert "another history of the baseline" in stage.member(host).picture.refusal
+        stage.process(host).crash()
 
 
 @pytest.mark.rule("membership/B-1")

@@ -5,8 +5,9 @@
   void some time after the last repetition.
 - membership/B-4: With automatic adjustment the baseline becomes the present members when none has joined or left for
   the set time; only in an active cluster, and not while partitions wait for their copies.
-- membership/B-5: When a cluster continues without some members by order of the operator, the history gets a new entry.
-  If these members also continue on their own, membership/B-1 keeps the two histories apart.
+- membership/B-5: When a cluster continues without some members by order of the operator, the history gets a new entry
+  before any of the others serves (primary_backup/O-5). If these members also continue on their own, membership/B-1
+  keeps the two histories apart.
 """
 
 from __future__ import annotations

@@ -95,6 +95,8 @@ class LocalReplicas:
         self.services = HostedServices(me, self.held, self, services)
         self._early: dict[int, list[tuple[MemberId, Replicate | Enlist, int]]] = {}
         """Messages that came too early, by partition, with senders and times of arrival."""
+        self._recovering = False
+        """The view is of a stopped cluster that has no table yet (primary_backup/O-5)."""
         self._untidied: list[int] = []
         """Partitions that this round of sweeps has not reached yet."""
 
@@ -358,11 +360,13 @@ class LocalReplicas:
     # -- a new primary activates
 
     def on_enlist(self, sender: MemberId, message: Enlist) -> None:
-        """Answer whether this copy equals the new primary's, as soon as its assignment is known here."""
+        """Answer whether this copy equals the new primary's, as soon as its assignment is known here, and the cluster
+        has recovered (primary_backup/O-5).
+        """
         answers: list[tuple[int, int, bool]] = []
         for partition, version, counters in message.partitions:
             row = self._rows[partition]
-            if row.version < version:
+            if row.version < version or self._recovering:
                 self._keep(sender, partition, Enlist([(partition, version, counters)]))
             elif row.version == version and row.owner == sender:
                 copy = self.held.get(partition)
@@ -531,7 +535,11 @@ class LocalReplicas:
 
     def on_view(self, notice: ViewInstalled) -> None:
         """Keep the copies as bases if this member was evicted while alive."""
+        recovered = self._recovering
+        self._recovering = notice.new is not None and notice.new.recovering
         if notice.admitted:
+            for partition in list(self._early) if recovered and not self._recovering else ():
+                self.retry(partition)
             return
         self.services.removed()
         self._early.clear()

@@ -7,6 +7,9 @@
 - primary_backup/O-3: When a replica comes back in a new life, the primary stops serving and activates again.
 - primary_backup/O-4: Only the former primary knew when an entry was last used. A new primary treats all as used just
   now; otherwise entries in constant use would expire.
+- primary_backup/O-5: While a stopped cluster recovers, replicas do not report, so no primary serves. They report in the
+  view that ends the recovery, when that view is durable. If the operator has accepted a loss, it has a new entry in the
+  history of the baseline (membership/B-5): no member holds an acknowledged write without that entry.
 
 Example for primary_backup/O-1: primary 1 has sent update 18 to member 2, not yet to member 3, and crashes. Member 2
 becomes primary and serves update 18 to a reader. If it crashed now, member 3 would become primary and the reader's
@@ -22,7 +25,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.messages import Enlist, Enlisted
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.notices import CopyDurable, LeadershipTaken, ReplicaDiffers
+from holdfast.core.model.notices import CopyDurable, LeadershipTaken, ReplicaDiffers, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
@@ -75,6 +78,15 @@ class PrimaryActivation:
         self._waiting: dict[int, set[MemberId]] = {}
         """Replicas that may lack something, while activating."""
         self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
+        self._recovering = False
+        """See primary_backup/O-5."""
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        recovered = self._recovering
+        self._recovering = notice.new is not None and notice.new.recovering
+        if recovered and not self._recovering:
+            for partition in list(self._waiting):
+                self._wait_for_disk(partition)
 
     def phase(self, partition: int) -> LeadershipPhase:
         if partition in self._waiting:
@@ -113,7 +125,11 @@ class PrimaryActivation:
                 counters = self._copies.counters(copy, index)
                 self._calls.setdefault(member, []).append((partition, row.version, counters))
         assert len(self._waiting[partition]) > len(others), "its own disk is waited for, too"
-        self._log.notify_when_durable(CopyDurable(partition, row.version))
+        if not self._recovering:
+            self._wait_for_disk(partition)
+
+    def _wait_for_disk(self, partition: int) -> None:
+        self._log.notify_when_durable(CopyDurable(partition, self._rows[partition].version))
 
     def on_durable(self, notice: CopyDurable) -> None:
         if self._rows[notice.partition].version == notice.version:
