@@ -371,11 +371,14 @@ def test_put_columns_is_answered_when_the_backups_have_spoken(member: MemoryMemb
     member.verdict = None
     partition = owned(member)[0]
     columns = own.ColumnBatch.of(keys_of(partition, 1), [b"vvvv"])
+    assert not wire.session.unanswered
     for number in (8, 9):
         wire.session.receive(own.frame(own.PutColumns(number, "m", [partition], [1], columns)))
     assert wire.answers() == []
     member.lane.seals[1](False)
+    assert wire.session.unanswered
     member.lane.seals[0](True)
+    assert not wire.session.unanswered
     assert wire.answers() == [
         own.PutDone(9, 1, [], known=False, why="the test says so"),
         own.PutDone(8, 1, [], known=True),
@@ -462,6 +465,18 @@ def test_an_answer_with_digests_ends_when_it_was_enough_work(
     answer = wire.ask(own.AskDigests, owned(member))
     assert answer.answered == 2
     assert len(answer.held) == 2
+
+
+def test_a_client_waits_for_a_question_that_takes_several_turns(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    for number in range(20_000):
+        member.lane.set(member.held[partition], "m", number.to_bytes(8), b"vvvv", 0, 0, 0)
+    wire.session.receive(own.frame(own.AskRanges(8, partition, "m")))
+    assert wire.session.unanswered
+    while wire.session._flow.halted:
+        wire.session.resume()
+    assert not wire.session.unanswered
+    assert [answer.id for answer in wire.answers()] == [8]
 
 
 def test_the_session_needs_nothing_but_the_grid(wire: Wire) -> None:

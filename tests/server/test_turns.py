@@ -149,6 +149,21 @@ def test_many_small_questions_have_several_turns(wire: Wire, kind: type) -> None
     assert max(meter.turns) <= TURN_CALLS
 
 
+def test_a_client_waits_while_its_session_has_requests_for_later_turns(wire: Wire) -> None:
+    question = own.frame(own.AskTable(1))
+    assert not wire.session.unanswered
+    wire.session.receive(question[:5])
+    assert wire.session.unanswered, "a part of a request has come"
+    wire.session.receive(question[5:])
+    assert not wire.session.unanswered
+    wire.session.receive(question * 5000)
+    assert wire.session.unanswered
+    while wire.session._flow.halted:
+        wire.session.resume()
+    assert not wire.session.unanswered
+    assert len(wire.answers()) == 5001
+
+
 @pytest.mark.rule("server/F-3")
 def test_few_statuses_are_made_in_a_turn(wire: Wire) -> None:
     """Each takes a ms on a member with its files and sockets, which are not here."""

@@ -199,6 +199,21 @@ def test_a_buffer_of_the_poll_makes_an_async_backup_slow_and_then_waits_for_it()
     assert one.told == {"write": True}
 
 
+@pytest.mark.parametrize("poll", [True, False])
+def test_a_buffer_that_joins_a_batch_waits_for_the_disk_with_it(*, poll: bool) -> None:
+    """Their maps have async backups alone, so the batch waits for no member."""
+    synced, written = (MapSettings(backups=0, async_backups=1, journal=way) for way in ("sync", "lazy"))
+    one = Packing(synced=synced, written=written)
+    one.row(0, ME, CAL)
+    for name in ("synced", "written"):
+        one.put(0, b"k", name)
+        one.end_buffer(name) if poll else one.close_batch(name)
+    assert [message.batches for message in one.sent()[CAL]] == [[1]]
+    assert one.told == {}
+    one.log.on_durable(len(one.appended))
+    assert one.told == {"synced": True, "written": True}
+
+
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(("name", "waits_for"), [("m", "ben"), ("sync", "disk")])
 def test_a_buffer_with_one_write_that_waits_does_not_end(

@@ -207,6 +207,30 @@ def test_connections_of_clients_that_wait_for_nothing_are_closed_first() -> None
     ]
 
 
+class Silent(Echo):
+    """A client that has sent nothing for a second."""
+
+    silent_for_ns = SECOND
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["a request was not read", "a response was not written"])
+def test_a_connection_with_unread_input_or_unwritten_responses_is_not_quiet(late: bool) -> None:
+    async def story(happened: list[str], door: Door) -> None:
+        door.sessions = {b"ECH": lambda send, close, flow, admit, peer: Silent(happened, send, close)}
+        connection = connect(happened, door, "one")
+        door.late = late
+        connection.data_received(b"a")
+        happened.append(f"{door.close_quiet(SECOND, 'the member leaves')} are left")
+        for _ in range(4):
+            await asyncio.sleep(0)
+        happened.append(f"{door.close_quiet(SECOND, 'the member leaves')} are left")
+        connection.connection_lost(None)
+
+    read, left = "reads a", "1 are left"
+    told = ["one writes A", "one closes", "0 are left", "closed"]
+    assert run(story) == [*((left, read) if late else (read, left)), *told]
+
+
 def test_a_client_that_waits_for_good_does_not_keep_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "LAST_WORDS_LOOK_S", 0.001)
     monkeypatch.setattr(clients, "UNANSWERED_S", 0.01)

@@ -78,6 +78,7 @@ def test_bytes_of_the_owner_go_to_the_client() -> None:
     told = Forwarded()
     assert told.part == ForwardedPart(ANN, b"".join(told.frames), told.part.kinds, told.part.expected)
     assert told.wire.session._flow.expected == told.part.expected > 0
+    assert told.wire.session.unanswered
     told.done(ForwardedDone(answer_to(SET, 1) + answer_to(GET, 2) + answer_to(PUT, 3)))
     assert told.answers() == [(1, SET + 1), (2, GET + 1), (3, PUT + 1)]
     assert told.wire.session._flow.expected == 0

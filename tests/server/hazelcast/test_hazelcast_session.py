@@ -597,6 +597,25 @@ def test_a_client_waits_until_its_request_is_answered(wire: Wire, grid: OneMembe
     assert not wire.session.unanswered
 
 
+def test_a_client_waits_for_a_request_that_the_data_lane_does_not_serve(
+    wire: Wire, grid: OneMemberGrid
+) -> None:
+    waiting = []
+    grid.execute = lambda request, done: waiting.append(done)  # type: ignore[method-assign]
+    wire.tell(map_size_codec.encode_request("m"))
+    assert wire.session.unanswered
+    waiting[0](Outcome(Status.OK, 5))
+    assert not wire.session.unanswered
+
+
+def test_a_client_waits_while_its_session_has_requests_for_later_turns(wire: Wire) -> None:
+    wire.session.receive(b"".join(wire.number(client_ping_codec.encode_request())[1] for _ in range(5000)))
+    assert wire.session.unanswered
+    wire.resume()
+    assert not wire.session.unanswered
+    assert len(wire.take()) == 5000
+
+
 def test_part_of_a_write_applied_is_unknown_and_part_of_a_read_is_asked_again() -> None:
     parts = [Outcome(Status.OK), Outcome(Status.MOVED, detail="gone")]
     write = conversation.worst(parts, may_repeat=False)
