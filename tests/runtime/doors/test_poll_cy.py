@@ -34,6 +34,7 @@ from tests.server.hazelcast.test_lane_ways import (
     SET,
     VALUES,
     buffers,
+    frame,
     request,
 )
 
@@ -751,6 +752,44 @@ def test_one_read_of_each_in_a_call(polled: Polled) -> None:
     first = len(received(polled.client))
     assert first // 25 <= poll_cy.READ_BYTES // len(ask(GET)) + 1
     other.close()
+
+
+@pytest.mark.rule("runtime/P-5")
+@pytest.mark.parametrize("plain", [True, False], ids=["the lane", "sessions"])
+def test_sockets_are_not_read_after_the_time_for_clients_and_come_first_in_the_next_turn(
+    polled: Polled, plain: bool
+) -> None:
+    """Thirty clients always have a request. Each turn has time for a few of them."""
+    clients = [polled.connect() for _ in range(30)]
+    for said in (HELLO, ask(GET)):
+        for client, _ in clients:
+            client.sendall(said)
+        polled.turn()
+    one = ask(GET) if plain else frame(struct.pack("<iqi", 0x0B00, 1, -1), 0xE000)  # A ping.
+    much = one * (20_000 // len(one))
+    for client, _ in clients:
+        received(client)
+        client.sendall(much)
+
+    def clock() -> int:
+        polled.desk.clock_ns += 3 * MILLISECOND
+        return polled.desk.clock_ns
+
+    polled.desk.door.clock = clock
+    served: list[int] = []
+    for _ in range(12):
+        polled.poll.ready()
+        taken = [connection for _, connection in clients if connection.count()]
+        assert len(taken) < 8, "the others' requests wait in the system"
+        polled.desk.loop.turn()
+        now = [number for number, (client, _) in enumerate(clients) if received(client)]
+        assert 0 < len(now) < 8
+        for number in now:
+            clients[number][0].sendall(much)
+        served += now
+    assert {*served} == {*range(30)}
+    for client, _ in clients:
+        client.close()
 
 
 @pytest.mark.rule("runtime/P-3")
