@@ -90,6 +90,7 @@ def mended(damage: Damage, primary: Member | None) -> bool:
         return True
     if primary is None or primary.picture.unfinished(partition) or not primary.picture.serves(partition):
         return False
-    if primary.picture.assignment(partition).index_of(member.me) <= 0:
-        return False
+    row = primary.picture.assignment(partition)
+    if row.index_of(member.me) <= 0 or member.picture.assignment(partition).version != row.version:
+        return False  # Copies at another version than the primary's are not compared.
     return not convergence.unequal(primary.picture, [member.picture], partition)
