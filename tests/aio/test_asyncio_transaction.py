@@ -9,6 +9,7 @@ import pytest
 from tests.aio.test_hostile_members import with_one_between
 
 from holdfast.aio import Client, NearCacheOptions, Transaction
+from holdfast.aio.member_line import MemberLine
 from holdfast.client_core.message_decoding import NotAnswered
 from holdfast.errors import ConfigError, Refused, RolledBack, Unknown
 from holdfast_lab.processes.local_cluster import LocalCluster
@@ -128,6 +129,38 @@ def test_a_cancelled_transaction_is_rolled_back(cluster: LocalCluster) -> None:
                 assert await transaction.map("cancelled").get_for_update("k") is None
                 await transaction.map("cancelled").set("k", 2)
             assert await client.map("cancelled").get("k") == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("ends", ["commits", "rolls back"])
+def test_a_transaction_that_is_cancelled_while_its_end_waits_for_room_holds_no_locks(
+    cluster: LocalCluster, ends: str
+) -> None:
+    """The send buffer of its connection is full when the block ends, and the task is cancelled then."""
+
+    async def run() -> None:
+        async with Client(cluster.client_addresses()) as client:
+            lines: list[MemberLine] = []
+
+            async def work() -> None:
+                async with client.transaction(timeout_s=600) as transaction:
+                    await transaction.map("no room").set("k", 1)
+                    assert transaction._line is not None
+                    lines.append(transaction._line)
+                    lines[0].pause_writing()
+                    if ends == "rolls back":
+                        raise ValueError("an error in the block")
+
+            task = asyncio.create_task(work())
+            while not lines:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            lines[0].resume_writing()
+            async with asyncio.timeout(5), client.transaction() as transaction:
+                assert await transaction.map("no room").get_for_update("k") is None
 
     asyncio.run(run())
 

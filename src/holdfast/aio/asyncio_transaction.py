@@ -124,8 +124,16 @@ class Transaction:
             self._forget_written()
 
     async def _commit(self) -> None:
+        line = self._line
+        assert line is not None, "the block was entered"
         try:
-            await self._ask_coordinator(forms.COMMIT_TRANSACTION)
+            await _has_room(line)
+        except asyncio.CancelledError:
+            # The commit was not sent: without this the locks would stay until the timeout.
+            await self._roll_back(wait=False)
+            raise
+        try:
+            await _exchange(line, self._form_of(forms.COMMIT_TRANSACTION), b"")
         except LineClosed as closed:
             raise RolledBack(str(closed)) from closed
         except (LineBroken, ProtocolError) as lost:
@@ -138,19 +146,21 @@ class Transaction:
             raise told from failed
 
     async def _roll_back(self, *, wait: bool) -> None:
-        """Errors are ignored: the caller gets another one, and the coordinator rolls back at the timeout anyway."""
+        """Send it at once, even while the send buffer is full: it is small, and a task that waits may be cancelled.
+        Errors are ignored: the caller gets another one, and the coordinator rolls back at the timeout anyway.
+        """
+        line, form = self._line, self._form_of(forms.ROLL_BACK_TRANSACTION)
+        assert line is not None, "the block was entered"
         try:
             if wait:
-                await self._ask_coordinator(forms.ROLL_BACK_TRANSACTION)
-            elif self._line is not None:
-                form = forms.form(forms.ROLL_BACK_TRANSACTION, self._uuid + self._thread, alone=True)
-                self._line.begin(form, -1, b"")[1].add_done_callback(_ignore)
+                await _exchange(line, form, b"")
+            else:
+                line.begin(form, -1, b"")[1].add_done_callback(_ignore)
         except HoldfastError:
             pass
 
-    async def _ask_coordinator(self, kind: int) -> None:
-        assert self._line is not None, "the block was entered"
-        await self._ask(self._line, forms.form(kind, self._uuid + self._thread, alone=True), b"")
+    def _form_of(self, kind: int) -> RequestForm:
+        return forms.form(kind, self._uuid + self._thread, alone=True)
 
     def _forget_written(self) -> None:
         """A read between the write and the commit may have kept the former value."""
@@ -188,18 +198,8 @@ class Transaction:
             self._written.append((cache, stored))
 
     async def _ask(self, line: MemberLine, form: RequestForm, rest: bytes) -> bytes:
-        """Raises NotAnswered, LineBroken, LineClosed, ProtocolError."""
-        if not line.ready:
-            await line.room.wait()
-        correlation, future = line.begin(form, -1, rest)
-        try:
-            whole: bytes = views.answer_in(form, await future)
-            return whole
-        except ProtocolError as broken:
-            line.end(f"an invalid response: {broken}")
-            raise
-        finally:
-            line.pending.pop(correlation, None)
+        await _has_room(line)
+        return await _exchange(line, form, rest)
 
 
 class TransactionalMap(Generic[K, V]):
@@ -300,3 +300,21 @@ def _ignore(answered: asyncio.Future[object]) -> None:
     """Mark the exception as seen."""
     if not answered.cancelled():
         answered.exception()
+
+
+async def _has_room(line: MemberLine) -> None:
+    if not line.ready:
+        await line.room.wait()
+
+
+async def _exchange(line: MemberLine, form: RequestForm, rest: bytes) -> bytes:
+    """Raises NotAnswered, LineBroken, LineClosed, ProtocolError."""
+    correlation, future = line.begin(form, -1, rest)
+    try:
+        whole: bytes = views.answer_in(form, await future)
+        return whole
+    except ProtocolError as broken:
+        line.end(f"an invalid response: {broken}")
+        raise
+    finally:
+        line.pending.pop(correlation, None)
