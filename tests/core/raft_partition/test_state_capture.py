@@ -206,6 +206,69 @@ def test_the_capture_of_an_earlier_state_goes_on_after_another_was_installed() -
 
 
 @pytest.mark.parametrize("entries", KINDS)
+def test_hash_words_are_part_of_a_state(entries: NewEntries) -> None:
+    """Of some entries, as clients choose them by the keys that they send."""
+    one = filled(entries, 6000)
+    write(one, *[("m", b"k%05d" % number, b"w", 0, 7 + number) for number in range(0, 6000, 3)])
+    assert contents(restored(list(one.pieces()), entries)) == contents(one)
+
+
+@pytest.mark.parametrize("entries", KINDS)
+def test_a_state_of_several_partitions_names_each(entries: NewEntries) -> None:
+    one = StateMachine([2, 3], Settings(), entries)
+    for partition in (2, 3):
+        one.write([("m", b"of %d" % partition, b"v", 0, 0)], one.copies[partition], 1, None)
+    other = StateMachine([2, 3], Settings(), entries)
+    other.restore(list(one.pieces()))
+    assert [dict(other.copies[partition].maps["m"].state.entries) for partition in (2, 3)] == [
+        {b"of 2": b"v"},
+        {b"of 3": b"v"},
+    ]
+
+
+@pytest.mark.parametrize("entries", KINDS)
+def test_the_largest_map_that_is_kept_when_it_is_cleared(
+    entries: NewEntries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_capture, "CLEARED_MAX", 3)
+    for count in (3, 4):
+        one = filled(entries, count)
+        capture = one.pieces()
+        one.carry_out(Request(Op.CLEAR, "m", [3]), 2, None)
+        assert capture.is_void is (count == 4)
+
+
+@pytest.mark.parametrize("entries", KINDS)
+def test_nothing_is_kept_of_a_map_that_is_read_or_began_later(entries: NewEntries) -> None:
+    one = filled(entries, 10)
+    idle = FillMap(1, 1, 0, [b"idle", b"timed"], [b"v"] * 2, [0, 60_000], [60_000, 0])
+    one.carry_out(Request(Op.FILL, "m", [3], value=encode_move(idle)), 1, None)
+    write(one, *[("n", b"k%05d" % number, b"v" * 20, 0, 0) for number in range(9000)])
+    capture, maps = one.pieces(), one.copies[3].maps
+    capture.keep_idle(maps["m"].state)
+    assert capture.kept == 1, "of the entries that end, one counts as used"
+    while msgspec.msgpack.decode(next(capture))[0] != "n":
+        pass
+    assert capture.kept == 0
+    write(one, ("later", b"k", b"v", 0, 0))
+    capture.keep(maps["m"].state, b"k00001")
+    for name in ("m", "later"):
+        capture.keep_idle(maps[name].state)
+    for name in ("m", "later"):
+        one.carry_out(Request(Op.CLEAR, name, [3]), 2, None)
+    assert (capture.kept, capture.is_void) == (0, False)
+
+
+def test_a_closed_capture_keeps_nothing_and_has_no_further_pieces() -> None:
+    one = filled(dict, 9000)
+    capture = one.pieces()
+    next(capture)
+    write(one, ("m", b"k00001", b"new", 0, 0))
+    capture.close()
+    assert (capture.kept, list(capture), one._captures) == (0, [], [])
+
+
+@pytest.mark.parametrize("entries", KINDS)
 @given(
     damage=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
     which=st.integers(0, 1),
