@@ -689,7 +689,10 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.source.became_primary(),
         lambda member, it: member.transactions.on_served(it.partition),
     ),
-    n.HandoverBegan: (lambda member, it: member.serving.on_handover(it),),
+    n.HandoverBegan: (
+        lambda member, it: member.replication.store_locks(it.partition),
+        lambda member, it: member.serving.on_handover(it),
+    ),
     n.HandoverEnded: (lambda member, it: member.serving.serve(it.partition),),
     n.PartitionDrained: (lambda member, it: member.source.on_drained(it),),
     n.ReplicaWhole: (lambda member, it: member.destination.on_whole(it),),

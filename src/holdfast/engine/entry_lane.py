@@ -102,10 +102,10 @@ class EntryLane(Protocol):
         waits until that is safe too. `remove` calls this itself if it finds nothing.
         """
 
-    locks_entries: bool
-
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
-        """Whether a transaction has locked the entry; then write with `Grid.execute`, which waits."""
+        """Whether a transaction has locked the entry; then write with `Grid.execute`, which waits. Ask if
+        `copy.locks.held` is not empty.
+        """
 
     confirms_reads: bool
 

@@ -447,7 +447,6 @@ class RecordedLane:
         self.listening = lane.listening
         self.backlog = lane.backlog
         self.confirms_reads = lane.confirms_reads
-        self.locks_entries = lane.locks_entries
         self.locked = lane.locked
         self.record = lane.record
         self.report = lane.report

@@ -51,7 +51,7 @@ class Bench:
 
     def carry_out(self, step: MoveStep) -> MoveAnswer:
         copy = self.source if isinstance(step, PauseMap | ResumeMap) else self.target
-        decision = decide_move(copy.maps, NAME, step, self.now_ns, 0)
+        decision = decide_move(copy.maps, NAME, step, 0)
         for update in decision.updates:
             values = (update.key, update.value, update.ttl_ms, update.max_idle_ms)
             copy.open(update.map).state.apply(Record(update.map, 1, update.change, *values), self.now_ns)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import MOVES_MAP, SWITCHES_MAP
+from holdfast.core.model.decisions import LockChanges
+from holdfast.core.model.ids import MemberId
 from holdfast.core.model.map_moves import (
     COUNTERS,
     AskFill,
@@ -20,7 +22,7 @@ from holdfast.core.model.map_moves import (
     decode_move_answer,
 )
 from holdfast.core.model.records import Change, Record
-from holdfast.core.model.transactions import KeyLock, encode, lock_key
+from holdfast.core.model.transactions import KeyLock, lock_key
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.operations.move_steps import LOCKED, NOT_FORGOTTEN, SUPERSEDED, decide_move
 from holdfast.core.store.move_marks import is_closed, kept_switch, mark_in, switch_in
@@ -39,7 +41,7 @@ class One:
         self.copy = PartitionCopy(0, 0)
 
     def step(self, step: MoveStep, wall_ms: int = 0) -> MoveAnswer:
-        decision = decide_move(self.copy.maps, NAME, step, 0, wall_ms)
+        decision = decide_move(self.copy.maps, NAME, step, wall_ms, locked=self.copy.locks.guards(NAME))
         for update in decision.updates:
             state = self.copy.open(update.map).state
             record = Record(update.map, 1, update.change, update.key, update.value, update.ttl_ms)
@@ -116,11 +118,12 @@ def test_a_pause_closes_the_map_until_its_round_is_resumed() -> None:
 @pytest.mark.rule("operations/V-3")
 def test_a_map_with_a_locked_entry_is_not_paused() -> None:
     one = One()
-    locks = one.copy.open("__transactions").state
-    locks.entries[lock_key(NAME, b"k")] = encode(KeyLock(b"t" * 16, "member"))
+    transaction = b"t" * 16
+    locks = one.copy.locks
+    locks.change(LockChanges([(lock_key(NAME, b"k"), KeyLock(transaction, MemberId("member")))]))
     assert one.step(PauseMap(NUMBER, 1)).refused == LOCKED
     assert not one.closed
-    locks.entries.clear()
+    locks.change(LockChanges(released=transaction))
     assert not one.step(PauseMap(NUMBER, 1)).refused
 
 
@@ -166,7 +169,7 @@ ABOVE = 50 + COUNTERS
 
 def count(one: One, step: MoveStep, opened_at: int = ABOVE) -> list[Change]:
     """Carry out a step and count updates, as an engine does; returns those of the map."""
-    decision = decide_move(one.copy.maps, NAME, step, 0, 0, opened_at)
+    decision = decide_move(one.copy.maps, NAME, step, 0, opened_at)
     for update in decision.updates:
         if update.map not in one.copy.maps:
             one.copy.open(update.map).updates = UpdateCounter(opened_at if update.map == NAME else 0)
@@ -228,11 +231,11 @@ def test_a_map_that_was_here_before_is_forgotten_first() -> None:
     held.changes = 1000
     held.apply(Record(NAME, held.updates.next(), Change.SET, b"old", b"v"), 0)
     step = FillMap(NUMBER, 1, 0, [b"a"], [b"v"], above=COUNTERS + 2)
-    decision = decide_move(one.copy.maps, NAME, step, 0, 0)
+    decision = decide_move(one.copy.maps, NAME, step, 0)
     assert decode_move_answer(decision.answer).refused == NOT_FORGOTTEN  # type: ignore[arg-type]
     assert [update.change for update in decision.updates] == [Change.CLEAR]
     one.copy.forget(NAME)
-    assert not decode_move_answer(decide_move(one.copy.maps, NAME, step, 0, 0).answer).refused  # type: ignore[arg-type]
+    assert not decode_move_answer(decide_move(one.copy.maps, NAME, step, 0).answer).refused  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -6,6 +6,7 @@ import itertools
 import random
 
 import pytest
+from msgspec import structs
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.decisions import Decision, Update, Wait
@@ -18,6 +19,7 @@ from holdfast.core.model.transactions import (
     CommitBranch,
     EntryKey,
     ForgetBranches,
+    KeyLock,
     LockKeys,
     PrepareBranch,
     RollBackBranch,
@@ -34,7 +36,8 @@ from holdfast.core.model.transactions import (
     step_problem,
 )
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
-from holdfast.core.store.replica import MapReplica, map_replica
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import map_replica
 from holdfast_lab.sim.ablations.switching import ablated
 
 ME = MemberId("a")
@@ -46,7 +49,8 @@ class Partition:
     """The maps of one partition, and the steps that change them."""
 
     def __init__(self) -> None:
-        self.maps: dict[str, MapReplica] = {}
+        self.copy = PartitionCopy(0, 1)
+        self.maps = self.copy.maps
 
     def hold(self, entry: EntryKey, value: bytes) -> None:
         self.carry_out([Update(Change.SET, entry[1], value, map=entry[0])])
@@ -58,7 +62,7 @@ class Partition:
             held.state.apply(record, 0)
 
     def branches(self) -> TransactionBranches:
-        return TransactionBranches(self.maps, 0)
+        return TransactionBranches(self.copy, 0)
 
     def decide(self, step: TransactionStep) -> Decision | Wait:
         return self.branches().decide(step)
@@ -67,6 +71,8 @@ class Partition:
         assert decode_step(encode(step)) == step
         decision = self.decide(step)
         assert isinstance(decision, Decision), decision
+        assert decision.locks is not None
+        self.copy.locks.change(decision.locks)
         self.carry_out(list(decision.updates))
         assert isinstance(decision.answer, bytes)
         return decode_result(decision.answer)
@@ -123,19 +129,19 @@ def test_an_entry_has_one_lock_and_who_else_wants_it_waits() -> None:
 def test_who_is_in_no_transaction_waits_for_its_end_and_a_try_fails() -> None:
     partition = Partition()
     partition.do(lock(T1, K1))
-    branches = partition.branches()
-    waits = wait_for_lock(branches, Request(Op.SET, "m", [0], b"k1", b"x"), 77)
+
+    waits = wait_for_lock(partition.copy.locks, Request(Op.SET, "m", [0], b"k1", b"x"), 77)
     assert isinstance(waits, Wait)
     assert (waits.ms, waits.holder) == (77, T1)
     assert waits.refused
-    tried = wait_for_lock(branches, Request(Op.TRY_PUT, "m", [0], b"k1", b"x"), 77)
+    tried = wait_for_lock(partition.copy.locks, Request(Op.TRY_PUT, "m", [0], b"k1", b"x"), 77)
     assert tried == Decision(answer=False)
     many = Request(Op.PUT_ALL, "m", [0], items=[b"a", b"1", b"k1", b"2"])
-    assert isinstance(wait_for_lock(branches, many, 77), Wait)
-    assert wait_for_lock(branches, Request(Op.SET, "n", [0], b"k1", b"x"), 77) is None
-    assert branches.guards("m")
-    assert not branches.guards("n")
-    assert not branches.guards("")
+    assert isinstance(wait_for_lock(partition.copy.locks, many, 77), Wait)
+    assert wait_for_lock(partition.copy.locks, Request(Op.SET, "n", [0], b"k1", b"x"), 77) is None
+    assert partition.copy.locks.guards("m")
+    assert not partition.copy.locks.guards("n")
+    assert not partition.copy.locks.guards("")
 
 
 def test_the_lock_of_an_entry_is_of_that_entry_alone() -> None:
@@ -327,3 +333,102 @@ def test_steps_in_any_order_and_number_leave_one_outcome(seed: int) -> None:
 )
 def test_what_no_member_can_mean_is_seen(step: TransactionStep, why: str) -> None:
     assert (why in step_problem(step, 7)) if why else (step_problem(step, 7) == "")
+
+
+# -- locks that backups do not know
+
+
+@pytest.mark.rule("operations/T-5")
+def test_a_transaction_without_its_locks_is_not_prepared() -> None:
+    for lost in (K1, K2):
+        partition = Partition()
+        partition.do(lock(T1, K1, K2))
+        partition.copy.locks.clear()
+        partition.do(lock(T1, K2 if lost == K1 else K1))
+        step = structs.replace(prepare(T1, write(K1, b"w")), held=[K2])
+        for participants in ([0, 1], [0]):
+            refused = partition.do(structs.replace(step, participants=participants))
+            assert refused.fate is StepFate.NOT_HELD, lost
+        partition.do(lock(T1, lost))
+        assert partition.do(step).fate is StepFate.DONE
+
+
+@pytest.mark.rule("operations/T-5")
+def test_a_transaction_whose_lock_another_has_now_is_not_prepared() -> None:
+    partition = Partition()
+    partition.do(lock(T2, K2))
+    partition.do(lock(T1, K1))
+    step = structs.replace(prepare(T1, write(K1, b"w")), held=[K2])
+    assert partition.do(step).fate is StepFate.NOT_HELD
+
+
+@pytest.mark.rule("operations/T-5")
+def test_the_answer_to_a_lock_is_confirmed_only_on_request() -> None:
+    partition = Partition()
+    for confirm in (False, True):
+        decision = partition.decide(structs.replace(lock(T1, K1), confirm=confirm))
+        assert isinstance(decision, Decision)
+        assert decision.unconfirmed is not confirm
+        assert not decision.updates, "backups do not need to know"
+
+
+@pytest.mark.parametrize("fence", [False, True])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_only_a_rollback_that_releases_locks_alone_is_not_confirmed(fence: bool, prepared: bool) -> None:
+    partition = Partition()
+    partition.do(lock(T1, K1))
+    if prepared:
+        partition.do(prepare(T1, write(K1, b"w")))
+    decision = partition.decide(roll_back(T1, fence=fence))
+    assert isinstance(decision, Decision)
+    assert decision.unconfirmed is not (fence or prepared)
+    for step in (CommitBranch(T2), AskBranch(T2, ME, [0, 1]), ForgetBranches([T2])):
+        decision = partition.decide(step)
+        assert isinstance(decision, Decision)
+        assert not decision.unconfirmed, "an earlier primary may know less"
+
+
+@pytest.mark.rule("store/K-1")
+def test_what_a_prepared_branch_has_read_and_written_is_locked_on_the_next_primary() -> None:
+    partition = Partition()
+    partition.hold(K2, b"v")
+    seen = (ValueSeen(*K2, b"v"),)
+    partition.do(prepare(T1, write(K1, b"w"), seen=seen, locked=False))
+    partition.copy.follow()
+    partition.copy.lead(7)
+    for entry in (K1, K2):
+        assert isinstance(partition.decide(lock(T2, entry)), Wait)
+    partition.do(CommitBranch(T1))
+    assert partition.do(lock(T2, K1, K2)).values == [b"w", b"v"]
+
+
+@pytest.mark.rule("store/K-1")
+def test_locks_that_were_stored_are_removed_when_they_are_released() -> None:
+    partition = Partition()
+    partition.do(lock(T1, K1))
+    partition.do(lock(T2, K2))
+    branches = partition.branches()
+    branches.store_locks()
+    partition.carry_out(branches.updates)
+    assert partition.kept == 2
+    again = partition.branches()
+    again.store_locks()
+    assert not again.updates, "they are stored"
+    partition.copy.follow()
+    partition.copy.lead(7)
+    assert partition.do(roll_back(T1)).fate is StepFate.DONE
+    assert partition.kept == 1
+    assert partition.do(lock(T1, K1)).fate is StepFate.DONE
+    assert isinstance(partition.decide(lock(T1, K2)), Wait)
+    assert partition.kept == 1
+
+
+@pytest.mark.rule("operations/T-6")
+def test_locks_are_stored_at_once_while_members_expect_them_on_backups() -> None:
+    partition = Partition()
+    stores = TransactionBranches(partition.copy, 0, stores=True)
+    decision = stores.decide(lock(T1, K1, K1))
+    assert isinstance(decision, Decision)
+    [update] = decision.updates
+    assert (update.map, update.key) == (TRANSACTIONS_MAP, lock_key(*K1))
+    assert update.value == encode(KeyLock(T1, ME))

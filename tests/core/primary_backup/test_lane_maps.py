@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.core.primary_backup.test_primary_copy import BEN, ME, Primary
 
-from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, MapSettings
+from holdfast.config import MOVES_MAP, MapSettings
+from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.map_moves import MarkKind, MoveMark, encode_move
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.core.model.records import Change, Record
-from holdfast.core.model.transactions import KeyLock, encode, lock_key
+from holdfast.core.model.transactions import KeyLock, lock_key
 from holdfast.core.primary_backup import lane as lane_module
 from holdfast.core.primary_backup.lane import Swept
 
@@ -69,10 +70,8 @@ def test_locked_entries_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     primary = Primary()
     copy, lane = primary.copies[0], primary.lane
     assert lane.locked(copy, "m", b"k") is False
-    locks = copy.open(TRANSACTIONS_MAP).state
-    assert lane.locked(copy, "m", b"k") is False
-    for name in ("m", "n", "o"):
-        locks.store(lock_key(name, b"k"), encode(KeyLock(b"t" * 16, ME)), 0, 0, 0, 0)
+    lock = KeyLock(b"t" * 16, ME)
+    copy.locks.change(LockChanges([(lock_key(name, b"k"), lock) for name in ("m", "n", "o")]))
     for _ in range(2):
         for name in ("m", "n", "o"):
             assert lane.locked(copy, name, b"k") is True

@@ -7,17 +7,19 @@ from collections.abc import Callable
 import pytest
 from tests.core.operations.queues import QueueShare
 
-from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
+from holdfast.config import TRANSACTIONS_MAP, LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.levels import PRIMARY_LOCKS
 from holdfast.core.model.map_moves import MovesInForce, NoMoves
 from holdfast.core.model.notices import Notice
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.transactions import LockKeys, RollBackBranch, decode_result, encode, lock_key
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.primary_backup.lane import Lane
@@ -129,6 +131,102 @@ def test_an_answer_that_changed_nothing_waits_like_a_write(op: Op, answer: objec
     assert primary.told == []
     primary.acknowledge()
     assert primary.told == [Outcome(Status.OK, answer)]  # type: ignore[arg-type]
+
+
+T1, T2 = b"1" * 16, b"2" * 16
+
+
+def locking(transaction: bytes, *, confirm: bool = False) -> dict[str, object]:
+    """A request for the lock of the entry `k` of map `m`."""
+    step = LockKeys(transaction, ME, [("m", b"k")], 1000, None, confirm)
+    return {"op": Op.TRANSACT, "value": encode(step), "name": TRANSACTIONS_MAP}
+
+
+@pytest.mark.rule("operations/T-5")
+def test_a_lock_waits_for_the_writes_that_its_answer_shows_and_for_nothing_else() -> None:
+    primary = Primary()
+    primary.hold()
+    primary.ask(**locking(T1))  # type: ignore[arg-type]
+    assert len(primary.told) == 1, "nothing is asked of the backup"
+    assert primary.sent() == []
+    primary.ask(**locking(T1, confirm=True))  # type: ignore[arg-type]
+    assert len(primary.told) == 1, "the backup has to confirm that this is the primary"
+    primary.acknowledge()
+    assert len(primary.told) == 2
+    primary = Primary()
+    primary.ask(Op.SET, b"1")
+    [message] = primary.sent()
+    primary.ask(**locking(T1))  # type: ignore[arg-type]
+    assert primary.sent() == []
+    assert primary.told == []
+    primary.lane.on_replicated(BEN, Replicated(message.batches, [0, 1]))
+    assert len(primary.told) == 2
+    outcome = primary.told[1]
+    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome.value, bytes)
+    assert decode_result(outcome.value).values == [b"1"]
+
+
+@pytest.mark.rule("operations/T-5")
+def test_a_lock_that_may_show_a_lost_write_is_not_answered() -> None:
+    primary = Primary()
+    primary.ask(Op.SET, b"1")
+    primary.sent()
+    primary.ask(**locking(T1))  # type: ignore[arg-type]
+    primary.lose()
+    assert [outcome.status for outcome in primary.told] == [Status.UNKNOWN, Status.NOT_READY]  # type: ignore[union-attr]
+
+
+@pytest.mark.rule("operations/T-6")
+def test_backups_hold_locks_while_members_of_an_older_build_are_there() -> None:
+    primary = Primary()
+    primary.out.level = PRIMARY_LOCKS - 1
+    primary.ask(**locking(T1))  # type: ignore[arg-type]
+    assert primary.told == []
+    primary.acknowledge()
+    assert len(primary.told) == 1
+    assert list(primary.copies[0].maps[TRANSACTIONS_MAP].state.entries) == [lock_key("m", b"k")]
+
+
+@pytest.mark.rule("store/K-1")
+def test_before_a_handover_locks_become_entries_that_backups_hold() -> None:
+    primary = Primary()
+    primary.protocol.store_locks(0)
+    assert primary.sent() == [], "there are none"
+    primary.ask(**locking(T1))  # type: ignore[arg-type]
+    primary.protocol.store_locks(0)
+    assert primary.lane.unfinished(0)
+    [message] = primary.sent()
+    assert list(primary.copies[0].maps[TRANSACTIONS_MAP].state.entries) == [lock_key("m", b"k")]
+    primary.protocol.store_locks(0)
+    assert primary.sent() == [], "they are stored"
+    primary.lane.on_replicated(BEN, Replicated(message.batches, [0, 1]))
+    assert not primary.lane.unfinished(0)
+
+
+def test_a_question_whether_an_entry_is_locked_is_answered() -> None:
+    primary = Primary()
+    kept = lock_key("m", b"k")
+    for locked in (False, True):
+        request = Request(Op.CONTAINS_KEY, TRANSACTIONS_MAP, [0], kept)
+        primary.protocol.submit(request, primary.told.append)
+        assert primary.told.pop() == Outcome(Status.OK, locked)
+        primary.ask(**locking(T1))  # type: ignore[arg-type]
+        primary.told.pop()
+
+
+def test_a_request_that_waits_for_a_lock_looks_again_when_it_is_released() -> None:
+    primary = Primary()
+    primary.ask(**locking(T1))  # type: ignore[arg-type]
+    primary.ask(**locking(T2))  # type: ignore[arg-type]
+    assert isinstance(primary.told.pop(), Wait)
+    primary.protocol.wake()
+    assert primary.woken == []
+    released = encode(RollBackBranch(T1, ME, [0], fence=False))
+    primary.ask(Op.SETTLE, released, TRANSACTIONS_MAP)
+    assert primary.sent() == []
+    primary.protocol.wake()
+    assert primary.woken == [0]
 
 
 @pytest.mark.parametrize("op", [Op.ASK, Op.CALL])

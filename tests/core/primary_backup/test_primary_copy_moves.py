@@ -36,6 +36,7 @@ from holdfast.core.model.transactions import (
     ValueSeen,
     decode_result,
     encode,
+    lock_key,
 )
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN
 from holdfast.core.operations.transaction_branches import LOCKED_TOO_LONG
@@ -252,9 +253,10 @@ def test_steps_of_transactions_are_carried_out() -> None:
     primary = moving()
     primary.hold()
     assert transact(primary, lock()).values == [b"v"]
-    assert primary.copies[0].maps[TRANSACTIONS_MAP].state.entries
+    assert list(primary.copies[0].locks.held) == [lock_key("m", b"k")]
+    assert TRANSACTIONS_MAP not in primary.copies[0].maps, "no backup needs to know"
     assert transact(primary, ROLLBACK, Op.SETTLE).fate is StepFate.DONE
-    assert not primary.copies[0].maps[TRANSACTIONS_MAP].state.entries
+    assert not primary.copies[0].locks.held
     assert transact(primary, prepare()).fate is StepFate.DONE
     assert primary.copies[0].maps["m"].state.entries == {b"k": b"w"}
 

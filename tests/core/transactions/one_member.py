@@ -174,6 +174,8 @@ class Partitions:
         """What comes of a step, whoever it is from."""
         decision = self.branches(partition).decide(step)
         if isinstance(decision, Decision):
+            assert decision.locks is not None
+            self.copies[partition].locks.change(decision.locks)
             self.change(partition, *decision.updates)
             return Outcome(Status.OK, decision.answer)
         return decision
@@ -211,7 +213,7 @@ class Partitions:
         return held.state.entries.get(key) if held is not None else None
 
     def branches(self, partition: int) -> TransactionBranches:
-        return TransactionBranches(self.copies[partition].maps, self.out.now_ns)
+        return TransactionBranches(self.copies[partition], self.out.now_ns)
 
     @property
     def kept(self) -> int:

@@ -39,6 +39,7 @@ from holdfast.core.model.transactions import (
     ValueSeen,
 )
 from holdfast.core.transactions import running_transactions, transaction_operations
+from holdfast.core.transactions.two_phase_commit import CHECK_WAIT_MS
 
 K1, K2, K3 = key_in(1), key_in(2), key_in(3)
 NEAR = key_in(1, 1)
@@ -878,8 +879,15 @@ def test_pessimistic_branches_say_what_is_written_where_it_is_locked() -> None:
     hold(one, 2, K2, b"x")
     one.slow()
     one.commit(tx)
-    [asked] = one.partitions.asked
     mapped = MappedOn(TopologyVersion(5, one.table.version), 1, True)
+    for asked, key in zip(one.take(), (K3, K2), strict=True):
+        assert asked.step == LockKeys(tx, ME, [(MAP, key)], CHECK_WAIT_MS, mapped, confirm=True)
+        if key == K2:
+            asked.fate(StepFate.DONE, values=[None])
+        else:
+            asked.serve()
+    one.deliver()
+    [asked] = one.partitions.asked
     assert asked.step == PrepareBranch(tx, ME, [1], [TransactionalWrite(MAP, K1, b"v")], [], True, mapped), (
         "K2 was not there, K3 is read alone"
     )

@@ -107,9 +107,10 @@ def test_a_branch_that_has_an_outcome_counts_more_than_one_that_is_prepared(prep
     one.lock(6, T1, GONE)
     one.partitions.decide(committed, CommitBranch(T1))
     one.look()
-    assert one.steps() == [(each, CommitBranch(T1)) for each in (1, 2, 5, 6)], (
-        "and where it holds locks alone"
-    )
+    assert one.steps() == [
+        *((each, CommitBranch(T1)) for each in (1, 2, 5)),
+        (6, RollBackBranch(T1, GONE, [1, 2, 5], False)),
+    ], "and its locks are released where it has no branch"
 
 
 @pytest.mark.rule("transactions/F-3")
@@ -169,10 +170,7 @@ def test_what_holds_nothing_any_more_is_no_orphan(end: TransactionStep | None, c
 def test_a_prepared_branch_holds_entries_without_a_lock_of_its_own() -> None:
     one = Primary()
     one.prepare(1, T1, GONE, [1, 2])
-    copy = one.partitions.copies[1]
-    held = copy.maps["__transactions"].state
-    for kept, _ in list(one.partitions.branches(1).all_locks()):
-        held.drop(kept)
+    one.partitions.copies[1].locks.clear()
     one.look()
     assert one.orphans.count == 1
 

@@ -19,7 +19,7 @@ from tests.core.transactions.one_member import (
 )
 
 from holdfast.config import ReplicationSettings
-from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.topology import MappedOn, TopologyVersion
@@ -28,12 +28,14 @@ from holdfast.core.model.transactions import (
     AskBranch,
     BranchState,
     CommitBranch,
+    LockKeys,
     PrepareBranch,
     RollBackBranch,
     StepFate,
     TransactionId,
     TransactionStep,
 )
+from holdfast.core.transactions.two_phase_commit import CHECK_WAIT_MS, NOT_HELD
 
 K1, K2, K3 = key_in(1), key_in(2), key_in(3)
 DONE, NOT_DONE, ROLLED_BACK, UNKNOWN_FATE = (
@@ -53,7 +55,7 @@ REFUSED = [
     (
         StepFate.NOT_HELD,
         {},
-        "it does not hold its locks any more: a partition was lost, or it timed out",
+        NOT_HELD,
     ),
     (StepFate.OVER, {}, "it could not be prepared: OVER"),
     (StepFate.REFUSED, {"why": "x"}, "it could not be prepared: REFUSED x"),
@@ -89,6 +91,19 @@ def values(one: One) -> list[bytes | None]:
     return [one.partitions.value(partition, key_in(partition)) for partition in (1, 2, 3)]
 
 
+def serve_checks(one: One, tx: TransactionId, *partitions: int) -> None:
+    """The locks of entries that were not written are confirmed before anything else is asked."""
+    asked = one.take()
+    mapped = MappedOn(TopologyVersion(5, one.table.version), 1, True)
+    assert [(each.partition, each.step) for each in asked] == [
+        (each, LockKeys(tx, ME, [(MAP, key_in(each))], CHECK_WAIT_MS, mapped, confirm=True))
+        for each in partitions
+    ]
+    for each in asked:
+        each.serve()
+    one.deliver()
+
+
 # -- one partition
 
 
@@ -122,6 +137,7 @@ def test_locks_elsewhere_are_released_when_one_phase_is_done() -> None:
     one.do(tx, Op.GET, K3, for_update=True)
     one.slow()
     token = one.commit(tx)
+    serve_checks(one, tx, 2, 3)
     one.next(PrepareBranch).serve()
     one.deliver()
     assert told(one, token) == (DONE, ""), "it does not wait for that"
@@ -140,6 +156,8 @@ def test_nothing_written_is_nothing_to_prepare(locks: bool) -> None:
         one.do(tx, Op.GET, K1, for_update=True)
         one.slow()
     token = one.commit(tx)
+    if locks:
+        serve_checks(one, tx, 1)
     assert told(one, token) == (DONE, "")
     assert steps(one) == ([(1, RollBackBranch(tx, ME, [1], False))] if locks else [])
     if locks:
@@ -294,11 +312,16 @@ def test_partitions_with_locks_alone_are_told_the_outcome_too() -> None:
     one.do(tx, Op.GET, K3, for_update=True)
     one.slow()
     token = one.commit(tx)
+    serve_checks(one, tx, 3)
     assert [partition for partition, _ in steps(one)] == [1, 2]
     for asked in one.take():
         asked.serve()
     one.deliver()
-    assert steps(one) == [(each, CommitBranch(tx)) for each in (1, 2, 3)]
+    assert steps(one) == [
+        (1, CommitBranch(tx)),
+        (2, CommitBranch(tx)),
+        (3, RollBackBranch(tx, ME, [1, 2], False)),
+    ]
     one.serve()
     assert one.fate(token) is DONE
     assert one.partitions.branches(3).lock(MAP, K3) is None
@@ -711,3 +734,119 @@ def test_what_a_caller_is_told_is_true(seed: int) -> None:
     assert one.transactions.leftovers == dict.fromkeys(one.transactions.leftovers, 0)
     assert one.transactions.coordinator.running.size == 0
     assert not [note for note in one.notes if note.level == "error"]
+
+
+# -- locks that ended with their primary
+
+
+def read_and_written() -> tuple[One, TransactionId]:
+    """A transaction that has locked and read an entry in partition 1, and written one in 2."""
+    one, tx = written()
+    one.prompt()
+    one.do(tx, Op.GET, K1, for_update=True)
+    one.do(tx, Op.SET, K2, b"v")
+    one.slow()
+    return one, tx
+
+
+@pytest.mark.rule("transactions/C-7")
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_transaction_that_has_lost_a_lock_is_rolled_back(lost: int) -> None:
+    """Whether it has written the entry, or only read it."""
+    one, tx = read_and_written()
+    one.partitions.copies[lost].locks.clear()
+    other = one.begin()
+    one.prompt()
+    one.do(other, Op.SET, key_in(lost), b"changed")
+    assert one.fate(one.commit(other)) is DONE
+    token = one.commit(tx)
+    assert told(one, token) == (ROLLED_BACK, NOT_HELD)
+    assert one.partitions.value(2, K2) == (b"changed" if lost == 2 else None)
+    assert not any(copy.locks.held for copy in one.partitions.copies)
+
+
+@pytest.mark.rule("transactions/C-7")
+def test_no_prepare_is_sent_before_the_locks_are_confirmed() -> None:
+    """Or recovery could commit a transaction whose locks had been lost: all its branches would be prepared."""
+    one, tx = read_and_written()
+    one.commit(tx)
+    [check] = one.take()
+    assert isinstance(check.step, LockKeys)
+    assert check.step.confirm
+    one.deliver()
+    assert steps(one) == []
+    check.serve()
+    one.deliver()
+    assert [type(step) for _, step in steps(one)] == [PrepareBranch]
+
+
+@pytest.mark.rule("transactions/C-7")
+def test_a_lock_that_is_asked_for_again_must_show_the_same_value() -> None:
+    one, tx = read_and_written()
+    token = one.commit(tx)
+    one.next(LockKeys).fate(StepFate.DONE, values=[b"another"])
+    one.deliver()
+    assert told(one, token) == (ROLLED_BACK, NOT_HELD)
+    one.serve()
+    assert one.partitions.kept == 0
+
+
+@pytest.mark.rule("transactions/C-7")
+def test_a_confirmation_that_gets_no_answer_is_asked_for_again_and_fenced_in_the_end() -> None:
+    one, tx = read_and_written()
+    token = one.commit(tx)
+    late = one.next(LockKeys)
+    late.answer(UNKNOWN)
+    one.deliver()
+    one.pass_time(50)
+    one.next(LockKeys).serve()
+    one.deliver()
+    one.next(PrepareBranch).serve()
+    one.deliver()
+    assert told(one, token) == (DONE, "")
+    [(partition, released)] = steps(one)
+    assert (partition, released) == (1, RollBackBranch(tx, ME, [1], True)), "the first request may still come"
+    one.serve()
+    one.prompt()
+    late.carry_out()
+    assert not one.partitions.copies[1].locks.held
+
+
+@pytest.mark.rule("transactions/C-7")
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_transaction_whose_locks_cannot_be_confirmed_is_rolled_back(waits: bool) -> None:
+    one, tx = read_and_written()
+    token = one.commit(tx)
+    if waits:
+        one.pass_time(10_000)
+        assert told(one, token) == (ROLLED_BACK, "a partition with locks of it did not answer")
+    else:
+        one.next(LockKeys).answer(NOT_READY)
+        one.deliver()
+        fate, why = told(one, token)
+        assert fate is ROLLED_BACK
+        assert why.startswith("it could not be prepared: ")
+    one.prompt()
+    one.serve()
+    one.pass_time(10_000)
+    assert one.running == 0
+    assert one.partitions.value(2, K2) is None
+
+
+@pytest.mark.rule("store/K-1")
+def test_when_a_member_goes_the_transactions_with_locks_there_are_told_at_once() -> None:
+    one, tx = read_and_written()
+    optimistic = one.begin(optimistic=True)
+    one.prompt()
+    elsewhere = one.begin()
+    one.do(elsewhere, Op.SET, K3, b"v")
+    one.table.rows[1] = Assignment(2, (BEN, ME))
+    commits = one.transactions.coordinator.commits
+    commits.primaries_gone({MemberId("someone")})
+    assert one.running == 3
+    commits.primaries_gone({BEN})
+    one.deliver()
+    assert one.running == 2
+    assert told(one, one.commit(tx)) == (ROLLED_BACK, NOT_HELD)
+    for still in (optimistic, elsewhere):
+        assert one.fate(one.commit(still)) is DONE

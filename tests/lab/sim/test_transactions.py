@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from tests.lab.sim.stage import Stage, clean
 from tests.lab.sim.transaction_stage import (
     Desk,
+    Told,
     done,
     kept,
     keys_at,
@@ -26,15 +28,19 @@ from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.topology import MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
+    HoldCommits,
+    ResumeCommits,
     RollBackTransaction,
     StoreTogether,
     TransactionFate,
 )
 from holdfast.core.model.transactions import BranchState, LockKeys, StepFate, StepResult, encode
 from holdfast.core.operations.transaction_branches import TransactionBranches
+from holdfast.core.primary_backup.primary_copy import PrimaryCopy
 from holdfast.core.transactions import running_transactions
 from holdfast.core.transactions.orphans import BEGUN_MOST
 from holdfast.core.transactions.steps import result_of
+from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.workload import MAP
@@ -310,7 +316,7 @@ def state(stage: Stage, key: str) -> BranchState | None:
     """How the branch in this key's partition stands at its primary."""
     member = stage.owner_of(key).driver.member
     copy = member.copies.held[partition(key)]
-    found = [branch.state for _, branch in TransactionBranches(copy.maps, 0).all_branches()]
+    found = [branch.state for _, branch in TransactionBranches(copy, 0).all_branches()]
     return found[0] if found else None
 
 
@@ -535,21 +541,28 @@ def test_locks_in_partitions_of_the_dead_coordinator_itself_are_released_as_soon
 def test_many_transactions_of_a_dead_member_are_ended_part_by_part() -> None:
     stage, (one, two, three) = stage_of()
     keys = keys_at(stage, one.process, 3 * BEGUN_MOST)
-    for key in keys:
-        three.start(three.begin(), Op.SET, key, "v")
+    others = keys_at(stage, two.process, len(keys))
+    begun_there = [three.begin() for _ in keys]
+    for tx, key, other in zip(begun_there, keys, others, strict=True):
+        three.start(tx, Op.SET, key, "v")
+        three.start(tx, Op.SET, other, "v")
     stage.wait(1)
-    assert kept(stage) >= len(keys)
+    three.order(HoldCommits(b"until it dies", 60_000))
+    for tx in begun_there:
+        three.commit(tx)
+    stage.wait(1)
     die(stage, three)
     begun = [0]
 
     def ended() -> bool:
         begun.append(one.process.driver.member.transactions.finishing.running)
-        return kept(stage) == 0
+        copies = [copy for member in stage.cluster.members() for copy in member.copies.held.values()]
+        return not any(copy.locks.held for copy in copies)
 
     until(stage, ended, 30)
-    assert 0 < max(begun) <= BEGUN_MOST, "each part is over before the next one begins"
-    assert values(stage, two.process, *keys[:3]) == [None] * 3
-    clean(stage)
+    grown = [after - before for before, after in pairwise(begun)]
+    assert 0 < max(grown) <= BEGUN_MOST, "so many are begun at a time"
+    assert values(stage, two.process, *keys[:3], *others[:3]) == ["v"] * 6
 
 
 def test_a_transaction_of_a_dead_member_that_is_decided_does_not_count_as_one_to_be_ended() -> None:
@@ -633,3 +646,140 @@ def test_who_has_not_heard_that_a_partition_moved_maps_its_transaction_anew() ->
     assert moved_unheard()
     with ablated("topology-compared"):
         assert not moved_unheard(), "its first lock rests on who led the partition before"
+
+
+# -- locks that a crash of their primary ends
+
+
+def outlived(stage: Stage, one: Desk, three: Desk, *, reads: bool) -> tuple[Told, list[str | None]]:
+    """A transaction locks `a`; the primary of `a` dies, and somebody else changes it. Returns how the transaction ends,
+    and the values of `a` and `b` after that. `reads`: it writes what it has read in `a` to `b`; else back to `a`.
+    """
+    a, b = keys_at(stage, one.process, 1)[0], keys_at(stage, three.process, 1)[0]
+    stage.put(three.process, a, "0")
+    tx = three.begin()
+    found = three.do(tx, Op.GET, a)
+    assert found == b"0"
+    die(stage, one)
+    until(stage, partial(stage.lives, a), 30)
+    plain = put(stage, three.process, a, "other")
+    stage.wait(2)
+    assert done(plain), "the lock is gone"
+    three.set(tx, **{b if reads else a: "0+1"})
+    told = three.commit(tx)
+    stage.wait(10)
+    return told, values(stage, three.process, a, b)
+
+
+@pytest.fixture
+def unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coordinators do not notice that a member with locks has gone."""
+    monkeypatch.setattr(TwoPhaseCommit, "primaries_gone", lambda *_: None)
+
+
+@pytest.mark.rule("operations/T-5")
+@pytest.mark.usefixtures("unnoticed")
+def test_a_write_is_rejected_when_a_crash_has_ended_the_lock_of_its_entry() -> None:
+    stage, (one, _, three) = stage_of()
+    told, found = outlived(stage, one, three, reads=False)
+    assert told.fate is TransactionFate.ROLLED_BACK
+    assert found == ["other", None]
+    clean(stage)
+    with ablated("locks-checked"):
+        stage, (one, _, three) = stage_of()
+        told, found = outlived(stage, one, three, reads=False)
+        assert told.fate is TransactionFate.DONE
+        assert found == ["0+1", None], "the other write is lost"
+
+
+@pytest.mark.rule("transactions/C-7")
+@pytest.mark.usefixtures("unnoticed")
+def test_a_write_is_rejected_when_a_crash_has_ended_the_lock_of_what_it_rests_on() -> None:
+    stage, (one, _, three) = stage_of()
+    told, found = outlived(stage, one, three, reads=True)
+    assert told.fate is TransactionFate.ROLLED_BACK
+    assert found == ["other", None]
+    clean(stage)
+    with ablated("reads-checked"):
+        stage, (one, _, three) = stage_of()
+        told, found = outlived(stage, one, three, reads=True)
+        assert told.fate is TransactionFate.DONE
+        assert found == ["other", "0+1"], "it has read an older value"
+
+
+@pytest.mark.rule("store/K-1")
+def test_the_owner_of_a_transaction_is_told_when_its_locks_have_gone() -> None:
+    stage, (one, _, three) = stage_of()
+    a = keys_at(stage, one.process, 1)[0]
+    tx = three.begin()
+    three.set(tx, **{a: "v"})
+    die(stage, one)
+    stage.wait(10)
+    told = three.start(tx, Op.GET, a)
+    stage.wait(0.1)
+    assert told.fate is TransactionFate.ROLLED_BACK
+    assert "its locks" in told.answer.why
+
+
+def freed_early(stage: Stage, one: Desk, three: Desk, *, optimistic: bool) -> bool:
+    """Whether somebody can change an entry of a prepared transaction after the primary of the entry has died."""
+    a, b = keys_at(stage, one.process, 1)[0], keys_at(stage, three.process, 1)[0]
+    stage.put(three.process, a, "0")
+    tx = three.begin(optimistic=optimistic)
+    three.start(tx, Op.GET, a)
+    stage.wait(0.5)
+    three.set(tx, **{a: "0+1", b: "w"})
+    three.order(HoldCommits(b"hold", 60_000))
+    told = three.commit(tx)
+    stage.wait(1)
+    assert told.fate is None
+    die(stage, one)
+    until(stage, partial(stage.lives, a), 30)
+    plain = put(stage, three.process, a, "other")
+    stage.wait(2)
+    early = done(plain)
+    three.order(ResumeCommits(b"hold"))
+    stage.wait(5)
+    assert told.fate is TransactionFate.DONE
+    assert done(plain)
+    assert values(stage, three.process, a, b) == ["0+1" if early else "other", "w"]
+    return early
+
+
+@pytest.mark.rule("store/K-1")
+@pytest.mark.parametrize("optimistic", [False, True])
+def test_what_is_prepared_stays_locked_when_its_primary_dies(optimistic: bool) -> None:
+    stage, (one, _, three) = stage_of()
+    assert not freed_early(stage, one, three, optimistic=optimistic)
+    clean(stage)
+    with ablated("prepared-locked"):
+        stage, (one, _, three) = stage_of()
+        assert freed_early(stage, one, three, optimistic=optimistic), "the other write is lost"
+
+
+def drained(stage: Stage, one: Desk, three: Desk) -> tuple[bool, Told]:
+    """The primary of a locked entry leaves. Returns whether the entry stayed locked, and how the transaction ends."""
+    a = keys_at(stage, one.process, 1)[0]
+    tx = three.begin()
+    three.set(tx, **{a: "v"})
+    one.process.step(partial(one.process.driver.handle, ActionRequested(Drain())))
+    until(stage, lambda: stage.owner_of(a) is not one.process, 30)
+    plain = put(stage, three.process, a, "other")
+    stage.wait(2)
+    locked = not done(plain)
+    told = three.commit(tx)
+    stage.wait(5)
+    assert done(plain)
+    return locked, told
+
+
+@pytest.mark.rule("store/K-1")
+def test_locks_move_with_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, (one, _, three) = stage_of()
+    locked, told = drained(stage, one, three)
+    assert (locked, told.fate) == (True, TransactionFate.DONE)
+    clean(stage)
+    monkeypatch.setattr(PrimaryCopy, "store_locks", lambda *_: None)
+    stage, (one, _, three) = stage_of()
+    locked, told = drained(stage, one, three)
+    assert (locked, told.fate) == (False, TransactionFate.ROLLED_BACK)

@@ -143,7 +143,7 @@ def kept(stage: Stage) -> int:
     count = 0
     for member in stage.cluster.members():
         for copy in member.copies.held.values():
-            branches = TransactionBranches(copy.maps, 0)
+            branches = TransactionBranches(copy, 0)
             count += len(list(branches.all_locks())) + len(list(branches.all_branches()))
     return count
 

@@ -71,7 +71,6 @@ class OneLane:
         self.unknown_because = "the test says so"
         self.resting: list[tuple[int, str]] = []
         self.confirms_reads = False
-        self.locks_entries = False
         self.open_puts: None = None
         self.settled = False
         self.batch: AckBatch | None = None

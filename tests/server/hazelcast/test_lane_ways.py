@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
 
-from holdfast.config import TRANSACTIONS_MAP, MapSettings, PartitionSettings, Settings
+from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
+from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, events_of
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, one_by_one
-from holdfast.core.model.transactions import locks_of_map
+from holdfast.core.model.transactions import KeyLock, lock_key
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.store.entry_mapping import Entries, NewEntries
@@ -202,7 +203,8 @@ class Primary:
                     if name == "alone":
                         held.state.observe(Onlooker())
         if locks:
-            self.lane.set(self.copies[0], TRANSACTIONS_MAP, locks_of_map("m") + KEYS[1], b"x", 0, 0, 0)
+            lock = KeyLock(b"t" * 16, ME)
+            self.copies[0].locks.change(LockChanges([(lock_key("m", KEYS[1]), lock)]))
 
     def serve(
         self,

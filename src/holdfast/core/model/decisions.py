@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core.model.operations import EventKind, Value
 from holdfast.core.model.records import FOREVER, Change
+from holdfast.core.model.transactions import KeyLock, TransactionId
 
 
 class Update(msgspec.Struct, frozen=True, gc=False):
@@ -28,6 +29,15 @@ class Update(msgspec.Struct, frozen=True, gc=False):
     transaction: bytes = b""
 
 
+class LockChanges(NamedTuple):
+    """The effect of a step on the locks of its partition, which its primary alone knows."""
+
+    taken: Sequence[tuple[bytes, KeyLock]] = ()
+    """With the `lock_key` of each entry."""
+    released: TransactionId = b""
+    """The transaction whose locks are released after that; empty: none."""
+
+
 class Decision(msgspec.Struct, frozen=True):
     answer: Value = None
     updates: Sequence[Update] = ()
@@ -35,6 +45,9 @@ class Decision(msgspec.Struct, frozen=True):
     """Entries that count as used now; only the deciding member needs to know."""
     applied_answers: bool = False
     """Whether the answer is the result of applying the last update."""
+    locks: LockChanges | None = None
+    unconfirmed: bool = False
+    """Nothing rests on the answer, so without updates it waits for no read barrier (operations/T-5)."""
 
 
 class Wait(NamedTuple):

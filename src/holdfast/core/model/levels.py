@@ -22,6 +22,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 8 | the same build | maximum idle times in zones (raft_partition/Z-9) |
 | 8 | the same build | leaders of zones send invalidations for near caches (streams/E-1) |
 | 9 | the first build that removes leftovers | a map from before is forgotten where it moves to (raft_partition/Z-11) |
+| 10 | the first build with locks on primaries alone | backups hold no locks (store/K-1) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -35,7 +36,7 @@ from typing import Final
 import msgspec
 
 LOWEST: Final = 1
-HIGHEST: Final = 9
+HIGHEST: Final = 10
 PACKED: Final = 2
 EVICTS: Final = 2
 FORGETS: Final = 3
@@ -56,8 +57,10 @@ ZONE_IDLE_TIMES: Final = 8
 FORWARDS_FRAMES: Final = 8
 FORGETS_LEFT_OVER: Final = 9
 """Replicas of zones forget what is left over of a map that moves there."""
+PRIMARY_LOCKS: Final = 10
+"""A primary stores locks of transactions only at a handover."""
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4, 9: 4}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4, 9: 4, 10: 4}
 """Level -> format of journal segments."""
 
 

@@ -1,8 +1,8 @@
 """The parts of transactions: locks, writes, branches, and the steps that change them.
 
-A transaction has a *branch* in each partition in which it holds locks or writes. The primary carries out the
-steps of the coordinator like any other request, so its backups, its journal and the next primary know their
-effect.
+A transaction has a *branch* in each partition in which it has writes, once it is prepared. The primary carries out the
+steps of the coordinator like any other request, so its backups, its journal and the next primary know their effect on
+branches. Locks are known to the primary alone (store/K-1).
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class TransactionBranch(msgspec.Struct, frozen=True, array_like=True):
     participants: list[int]
     """All prepared partitions."""
     writes: list[TransactionalWrite] = []
+    reads: list[EntryKey] = []
+    """Entries that were compared when it was prepared. They stay locked, too, until the outcome is known."""
 
 
 class KeyLock(msgspec.Struct, frozen=True, array_like=True):
@@ -74,13 +76,16 @@ class KeyLock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Lock entries, or wait for them. Answered with their values."""
+    """Lock entries, or wait for them. Answered with their values. `confirm`: with certainty that this is the primary,
+    because the transaction commits if it holds these locks (transactions/C-7).
+    """
 
     transaction: TransactionId
     owner: MemberId
     keys: list[EntryKey]
     wait_ms: int
     mapped: MappedOn | None = None
+    confirm: bool = False
 
 
 class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -96,6 +101,8 @@ class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
     seen: list[ValueSeen]
     locked: bool
     mapped: MappedOn | None = None
+    held: list[EntryKey] = []
+    """Further entries whose locks it must still hold."""
 
 
 class CommitBranch(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -38,7 +38,6 @@ from holdfast.core.model.map_moves import (
     encode_move,
 )
 from holdfast.core.model.records import Change
-from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.store.move_marks import mark_in
 from holdfast.core.store.replica import MapReplica
 
@@ -48,10 +47,16 @@ NOT_FORGOTTEN = "the map has lived here before, and is not forgotten yet"
 
 
 def decide_move(
-    maps: Mapping[str, MapReplica], name: str, step: MoveStep, now_ns: int, wall_ms: int, opened_at: int = 0
+    maps: Mapping[str, MapReplica],
+    name: str,
+    step: MoveStep,
+    wall_ms: int,
+    opened_at: int = 0,
+    *,
+    locked: bool = False,
 ) -> Decision:
     """Decide a step about map `name` in a copy with these maps. `wall_ms`: the calendar. `opened_at`: the counter of
-    the map if this step opens it, before its first update.
+    the map if this step opens it, before its first update. `locked`: a transaction has locked an entry of the map here.
     """
     mark = mark_in(maps, name)
     if mark is not None and mark.number > step.number:
@@ -63,7 +68,7 @@ def decide_move(
     if isinstance(step, FillMap):
         return _fill(maps, name, mark, step, wall_ms, opened_at)
     if isinstance(step, PauseMap):
-        if TransactionBranches(maps, now_ns).guards(name):
+        if locked:
             return _refused(mark, LOCKED)
         return _set(name, MoveMark(step.number, MarkKind.PAUSED, _round(mark, step)))
     assert isinstance(step, ResumeMap), step

@@ -1,13 +1,19 @@
 """Steps of a transaction in one partition: their answers and updates. The state is not changed.
 
-Locks and branches are entries of a map of their own, in the partition of the entries that they guard. So backups, the
-journal and later primaries hold them. All updates of one step are one batch, which is applied as a whole or not at all.
+Branches are entries of a map of their own, in the partition of the entries that they change. So backups, the journal
+and later primaries hold them. All updates of one step are one batch, which is applied as a whole or not at all. Locks
+are known to the primary alone (store/K-1).
 
 - operations/T-1: An entry has one lock. Other requests to change it wait, in the order of arrival.
 - operations/T-2: A prepared branch changes only when its outcome arrives.
 - operations/T-3: A branch that was asked and is not prepared never will be: that is stored before the answer. So all
   that ask find the same outcome.
 - operations/T-4: A branch keeps its outcome until every branch has it.
+- operations/T-5: A lock that was lost with a primary is noticed before anything rests on it: prepare rejects a
+  transaction that does not hold its locks any more. So the answer to a lock waits for the writes whose values it may
+  show, and for no confirmation that this primary is still the right one.
+- operations/T-6: While the cluster has members that expect locks on backups (`PRIMARY_LOCKS`), locks are stored as
+  entries, too, as at a handover.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.config import TRANSACTIONS_MAP
-from holdfast.core.model.decisions import Decision, Update, Wait
+from holdfast.core.model.decisions import Decision, LockChanges, Update, Wait
 from holdfast.core.model.operations import EventKind, Op, Request
 from holdfast.core.model.records import Change
 from holdfast.core.model.transactions import (
@@ -37,54 +43,50 @@ from holdfast.core.model.transactions import (
     ValueSeen,
     branch_key,
     decode_branch,
-    decode_lock,
     encode,
     lock_key,
-    locks_of_map,
     transaction_of,
 )
 from holdfast.core.operations.map_operations import peek
-from holdfast.core.store.replica import MapReplica
+from holdfast.core.store.key_locks import KeyLocks
+from holdfast.core.store.partition_copy import PartitionCopy
 
 LOCKED_TOO_LONG = "a transaction has locked the entry and has not ended in time"
 _NOTHING: Mapping[bytes, bytes] = {}
 
 
 class TransactionBranches:
-    __slots__ = ("_kept", "_maps", "_now_ns", "updates")
+    __slots__ = ("_kept", "_locks", "_maps", "_now_ns", "_released", "_stores", "_taken", "updates")
 
-    def __init__(self, maps: Mapping[str, MapReplica], now_ns: int) -> None:
-        held = maps.get(TRANSACTIONS_MAP)
-        self._kept = held.state.entries if held is not None else _NOTHING
-        self._maps = maps
+    def __init__(self, copy: PartitionCopy, now_ns: int, *, stores: bool = False) -> None:
+        """`stores`: locks are stored as entries, too (operations/T-6)."""
+        self._maps = copy.maps
+        self._locks = copy.locks
+        held = copy.maps.get(TRANSACTIONS_MAP)
+        self._kept: Mapping[bytes, bytes] = held.state.entries if held is not None else _NOTHING
         self._now_ns = now_ns
+        self._stores = stores
         self.updates: list[Update] = []
+        self._taken: dict[bytes, KeyLock] = {}
+        self._released: TransactionId = b""
 
     # -- present state
 
     def lock(self, name: str, key: bytes) -> KeyLock | None:
-        kept = self._kept.get(lock_key(name, key))
-        return decode_lock(kept) if kept is not None else None
+        return self._locks.held.get(lock_key(name, key))
 
     def branch(self, transaction: TransactionId) -> TransactionBranch | None:
         kept = self._kept.get(branch_key(transaction))
         return decode_branch(kept) if kept is not None else None
 
     def all_locks(self) -> Iterator[tuple[bytes, KeyLock]]:
-        for kept, value in self._kept.items():
-            if transaction_of(kept) is None:
-                yield kept, decode_lock(value)
+        yield from self._locks.held.items()
 
     def all_branches(self) -> Iterator[tuple[TransactionId, TransactionBranch]]:
         for kept, value in self._kept.items():
             transaction = transaction_of(kept)
             if transaction is not None:
                 yield transaction, decode_branch(value)
-
-    def guards(self, name: str) -> bool:
-        """Whether any entry of this map is locked."""
-        begins = locks_of_map(name)
-        return any(kept.startswith(begins) for kept in self._kept)
 
     def value(self, entry: EntryKey) -> bytes | None:
         held = self._maps.get(entry[0])
@@ -106,15 +108,25 @@ class TransactionBranches:
         self.updates.append(Update(Change.REMOVE, kept, map=TRANSACTIONS_MAP))
 
     def _take(self, entries: Iterable[EntryKey], step: LockKeys | PrepareBranch) -> None:
-        for entry in dict.fromkeys(entries):
-            if self.lock(*entry) is None:
-                self._keep(lock_key(*entry), KeyLock(step.transaction, step.owner))
+        lock = KeyLock(step.transaction, step.owner)
+        for entry in entries:
+            kept = lock_key(*entry)
+            if kept not in self._locks.held and kept not in self._taken:
+                self._taken[kept] = lock
+                if self._stores:
+                    self._keep(kept, lock)
 
     def _release(self, transaction: TransactionId) -> None:
-        begins = encode(KeyLock(transaction, ""))[: 3 + len(transaction)]  # type: ignore[arg-type]
-        for kept, value in self._kept.items():
-            if value.startswith(begins) and transaction_of(kept) is None:
+        self._released = transaction
+        for kept in self._locks.of(transaction):
+            if kept in self._kept:
                 self._drop(kept)
+
+    def store_locks(self) -> None:
+        """Store the locks that are not stored, for the next primary (store/K-1)."""
+        for kept, lock in self._locks.held.items():
+            if kept not in self._kept:
+                self._keep(kept, lock)
 
     def _write(self, transaction: TransactionId, writes: Iterable[TransactionalWrite]) -> None:
         """Removing an absent entry makes no update."""
@@ -158,7 +170,9 @@ class TransactionBranches:
             case CommitBranch():
                 return self._answer(self._commit(step))
             case RollBackBranch():
-                return self._answer(self._roll_back(step))
+                # Without fence and branch it only releases locks.
+                unconfirmed = not step.fence and self.branch(step.transaction) is None
+                return self._answer(self._roll_back(step), unconfirmed=unconfirmed)
             case AskBranch():
                 return self._answer(self._ask(step))
             case ForgetBranches():
@@ -168,8 +182,9 @@ class TransactionBranches:
                         self._drop(branch_key(transaction))
                 return self._answer(StepResult(StepFate.DONE))
 
-    def _answer(self, result: StepResult) -> Decision:
-        return Decision(encode(result), self.updates)
+    def _answer(self, result: StepResult, *, unconfirmed: bool = False) -> Decision:
+        locks = LockChanges(tuple(self._taken.items()), self._released)
+        return Decision(encode(result), self.updates, locks=locks, unconfirmed=unconfirmed)
 
     def _lock(self, step: LockKeys) -> Decision | Wait:
         if self.branch(step.transaction) is not None:
@@ -185,19 +200,21 @@ class TransactionBranches:
                 key=other.entry,
             )
         self._take(step.keys, step)
-        return self._answer(StepResult(StepFate.DONE, [self.value(entry) for entry in step.keys]))
+        result = StepResult(StepFate.DONE, [self.value(entry) for entry in step.keys])
+        return self._answer(result, unconfirmed=not step.confirm)
 
     def _prepare(self, step: PrepareBranch) -> StepResult:
         branch = self.branch(step.transaction)
         if branch is not None:
             rolled_back = branch.state is BranchState.ROLLED_BACK
             return StepResult(StepFate.OVER if rolled_back else StepFate.DONE)
-        touched = [write.entry for write in step.writes] + [(seen.map, seen.key) for seen in step.seen]
+        reads = [(seen.map, seen.key) for seen in step.seen]
+        touched = [write.entry for write in step.writes] + reads
         other = self._held_by_another(touched, step)
         if other is not None:
             fate = StepFate.NOT_HELD if step.locked else StepFate.LOCKED
             return StepResult(fate, holder=other.lock.transaction)
-        if step.locked and any(self.lock(*entry) is None for entry in touched):
+        if step.locked and self._has_lost(step.transaction, [*touched, *step.held]):
             return StepResult(StepFate.NOT_HELD)
         for seen in step.seen:
             if self._has_changed(seen):
@@ -207,9 +224,19 @@ class TransactionBranches:
             self._release(step.transaction)
         else:
             self._take(touched, step)
-            branch = TransactionBranch(BranchState.PREPARED, step.owner, step.participants, step.writes)
+            branch = TransactionBranch(
+                BranchState.PREPARED, step.owner, step.participants, step.writes, reads
+            )
             self._keep(branch_key(step.transaction), branch)
         return StepResult(StepFate.DONE)
+
+    def _has_lost(self, transaction: TransactionId, entries: Iterable[EntryKey]) -> bool:
+        """Whether it has lost the lock of one of these entries (operations/T-5)."""
+        for entry in entries:
+            lock = self.lock(*entry)
+            if lock is None or lock.transaction != transaction:
+                return True
+        return False
 
     def _has_changed(self, seen: ValueSeen) -> bool:
         return self.value((seen.map, seen.key)) != seen.value
@@ -274,11 +301,11 @@ class _Held:
         self.lock = lock
 
 
-def wait_for_lock(branches: TransactionBranches, request: Request, wait_ms: int) -> Decision | Wait | None:
+def wait_for_lock(locks: KeyLocks, request: Request, wait_ms: int) -> Decision | Wait | None:
     """Outside of transactions: wait, or (`TRY_PUT`) do nothing. None: no lock is in the way."""
     keys = request.items[::2] if request.op is Op.PUT_ALL else [request.key]
     for key in keys:
-        lock = branches.lock(request.map, key)
+        lock = locks.held.get(lock_key(request.map, key))
         if lock is not None:
             if request.op in (Op.TRY_PUT, Op.TRY_REMOVE):
                 return Decision(answer=False)

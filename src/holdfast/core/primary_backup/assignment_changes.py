@@ -46,7 +46,7 @@ def retarget(copy: PartitionCopy, targets: ReplicationTargets, batches: PendingA
                 records = [after_wait(record, waited_ns) for record in one_by_one((update,))]
                 resent.setdefault(target, []).extend(records)
         for name in sorted(batch.pending_reads.get(partition, ())):
-            sync = targets.followers(partition, name)[1]
+            sync = targets.confirming(partition, name)
             batch.add_read(partition, name, sync)
             for target in sorted(sync):
                 resent.setdefault(target, [])

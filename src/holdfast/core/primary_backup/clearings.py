@@ -20,7 +20,6 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.records import Change
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
 from holdfast.core.primary_backup.lane import Lane
@@ -113,11 +112,7 @@ class Clearings:
             partition = clearing.left[0]
             copy = self._lane.leading[partition]
             held = copy.maps.get(clearing.request.map) if copy is not None else None
-            locked = (
-                copy is not None
-                and self._lane.locks_entries
-                and TransactionBranches(copy.maps, self._out.now_ns).guards(clearing.request.map)
-            )
+            locked = copy is not None and copy.locks.guards(clearing.request.map)
             closed = copy is not None and is_closed(copy.maps, clearing.request.map)
             if copy is None or locked or closed or (clearing.of is not None and held is not clearing.of):
                 clearing.missed.append(partition)

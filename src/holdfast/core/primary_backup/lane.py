@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
+from holdfast.config import MOVES_MAP, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.forwarded_frames import FrameServer, MapAccess
@@ -37,7 +37,7 @@ from holdfast.core.primary_backup.assignment_changes import retarget
 from holdfast.core.primary_backup.client_acks import ClientAcks
 from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
 from holdfast.core.primary_backup.pending_acks import PendingAcks
-from holdfast.core.primary_backup.replication_targets import ReplicationTargets
+from holdfast.core.primary_backup.replication_targets import ANY_MAP, ReplicationTargets
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.move_marks import marks_in
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -86,7 +86,7 @@ class EventSink(Protocol):
 class Awaited:
     """The position of a copy when a request began to wait for a change of it.
 
-    Every change on a primary has a number, so writers do nothing for waiting requests.
+    Every change on a primary is counted, so writers do nothing for waiting requests.
     """
 
     __slots__ = ("_stood", "copy")
@@ -96,7 +96,7 @@ class Awaited:
         self._stood = self._stands()
 
     def _stands(self) -> list[tuple[str, int]]:
-        return [(held.name, held.counter) for held in self.copy]
+        return [("", self.copy.locks.changes), *((held.name, held.counter) for held in self.copy)]
 
     @property
     def changed(self) -> bool:
@@ -131,7 +131,6 @@ class Lane:
         self._settings = settings
         self._out = out
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
-        self.locks_entries = settings.transactional
         self._swept = 0
         """Where the next sweep begins."""
         self._unswept = 0
@@ -272,23 +271,27 @@ class Lane:
     def rest_on_service(self, copy: PartitionCopy, name: str) -> None:
         self._reads[copy.partition, name] = copy.services.get(name)
 
+    def rest_on_writes(self, copy: PartitionCopy) -> None:
+        """Let the buffer wait until the writes of this partition that an answer may show are acknowledged."""
+        self._reads[copy.partition, ANY_MAP] = None
+
     def confirmed(self, name: str) -> bool:
         """Whether reads of this map wait until they are confirmed. Ask only if `confirms_reads`."""
         return self._settings.object(name).reads == "confirmed"
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
         """Whether a transaction has locked the entry; the router then makes the request wait. Ask before each write, if
-        `locks_entries`.
+        `copy.locks.held` is not empty.
         """
-        held = copy.maps.get(TRANSACTIONS_MAP)
-        if held is None or not held.state.entries:
+        held = copy.locks.held
+        if not held:
             return False
         begins = self._locks_begin.get(name)
         if begins is None:
             if len(self._locks_begin) >= NAMES_KEPT:
                 self._locks_begin.clear()
             begins = self._locks_begin[name] = locks_of_map(name)
-        return begins + key in held.state.entries
+        return begins + key in held
 
     def take_out(self, copy: PartitionCopy, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
         state = held.state

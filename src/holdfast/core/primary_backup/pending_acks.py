@@ -254,7 +254,7 @@ class PendingAcks:
                     break
                 if batch.open and not batch.pending_reads:
                     links.append(batch)
-            sync = held.sync if held is not None else self._targets.followers(partition, name)[1]
+            sync = held.sync if held is not None else self._targets.confirming(partition, name)
             asked.append((partition, name, sync))
             waits = waits or bool(sync)
             # Updates applied here as a backup may not be on this disk yet.

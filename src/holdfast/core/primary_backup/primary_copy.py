@@ -18,6 +18,7 @@ from typing import TypeVar
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.levels import PRIMARY_LOCKS
 from holdfast.core.model.map_moves import (
     CLOSED,
     NOT_DUE,
@@ -168,7 +169,10 @@ class PrimaryCopy:
         if request.op in MOVING:
             done = self._forgetting_moved(request, value, done)
         if not decision.updates:
-            self._rest_on(copy, request)
+            if decision.unconfirmed:
+                lane.rest_on_writes(copy)
+            else:
+                self._rest_on(copy, request)
             answer = Outcome(Status.OK, value, position=position)
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
             return
@@ -193,6 +197,18 @@ class PrimaryCopy:
             if is_closed(copy.maps, name) or (self._moves.is_leaving(name) and not holds):
                 return f"the map {name!r} is being moved: roll the transaction back"
         return ""
+
+    def store_locks(self, partition: int) -> None:
+        """Store the partition's locks for its next primary (store/K-1)."""
+        copy = self._lane.leading[partition]
+        if copy is None or not copy.locks.held:
+            return
+        branches = TransactionBranches(copy, self._out.now_ns)
+        branches.store_locks()
+        held = copy.maps.get(TRANSACTIONS_MAP) or self._lane.open(copy, TRANSACTIONS_MAP)
+        for update in branches.updates:
+            self._lane.carry_out(copy, held, update)
+        self._lane.close_batch(_ignore)
 
     def _forgetting_moved(self, request: Request, value: Value, done: Decided) -> Decided:
         """A callback that reports `MapEmptied`, so that a map which has moved away is forgotten when every backup has
@@ -265,27 +281,33 @@ class PrimaryCopy:
             opened_at = counter_when_opened(copy, step_of_move)
             # `Lane.open` begins a map above others with a BEGIN record.
             opened_at += opened_at > 0
-            return decide_move(
-                copy.maps, name, step_of_move, self._out.now_ns, self._out.wall_ms(), opened_at
-            )
+            locked = copy.locks.guards(name)
+            return decide_move(copy.maps, name, step_of_move, self._out.wall_ms(), opened_at, locked=locked)
         if op is Op.TRANSACT or op is Op.SETTLE:
             step = decode_step(request.value)
             if why := self._moving_reason(copy, step):
                 return Decision(encode(StepResult(StepFate.REFUSED, why=why)))
             if _is_outdated(copy, step):
                 return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))
-            return TransactionBranches(copy.maps, self._out.now_ns).decide(step)
-        if op not in READS and TRANSACTIONS_MAP in copy.maps:
-            waits = wait_for_lock(
-                TransactionBranches(copy.maps, self._out.now_ns), request, self._lock_wait_ms
-            )
-            if waits is not None:
-                return waits
+            stores = not self._out.does(PRIMARY_LOCKS)
+            return TransactionBranches(copy, self._out.now_ns, stores=stores).decide(step)
+        if copy.locks.held and (decided := self._decide_by_locks(copy, request)) is not None:
+            return decided
         held = copy.maps.get(name)
         state = held.state if held is not None else None
         return decide(state, request, self._out.now_ns, self._lane.lifetimes(name))
 
+    def _decide_by_locks(self, copy: PartitionCopy, request: Request) -> Decision | Wait | None:
+        """None: no lock is in the way."""
+        if request.op not in READS:
+            return wait_for_lock(copy.locks, request, self._lock_wait_ms)
+        if request.map == TRANSACTIONS_MAP and request.op is Op.CONTAINS_KEY:
+            return Decision(answer=request.key in copy.locks.held)
+        return None
+
     def _carry_out(self, copy: PartitionCopy, request: Request, decision: Decision) -> Value:
+        if decision.locks is not None:
+            copy.locks.change(decision.locks)
         if decision.used:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
         if not decision.updates:
@@ -389,11 +411,7 @@ class PrimaryCopy:
                 continue
             if rests:
                 lane.rest_on(copy, request.map)
-            if (
-                not reads
-                and TRANSACTIONS_MAP in copy.maps
-                and TransactionBranches(copy.maps, self._out.now_ns).guards(request.map)
-            ) or is_closed(copy.maps, request.map):
+            if (not reads and copy.locks.guards(request.map)) or is_closed(copy.maps, request.map):
                 locked.append(partition)
                 continue
             held = copy.maps.get(request.map)

@@ -10,6 +10,9 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.replica import AnyReplica, UnsentPuts
 
+ANY_MAP = ""
+"""In reads of a buffer: the answer waits for the writes to all maps of the partition, and for no confirmation."""
+
 
 class ReplicationTargets:
     def __init__(self, settings: Settings, *, journal: bool) -> None:
@@ -36,6 +39,10 @@ class ReplicationTargets:
             held.state.not_compared()
         elif held.unsent is None and isinstance(held.state, MapState) and held.state.packed is not None:
             held.unsent = UnsentPuts(partition)
+
+    def confirming(self, partition: int, name: str) -> frozenset[str]:
+        """The members that confirm an answer about a map."""
+        return frozenset() if name == ANY_MAP else self.followers(partition, name)[1]
 
     def followers(self, partition: int, name: str) -> tuple[tuple[str, ...], frozenset[str]]:
         """The members that get the records of a map, and those of them that are waited for."""

@@ -165,7 +165,7 @@ class StateMachine:
     def _move(self, copy: PartitionCopy, request: Request, term: int) -> Value:
         step = decode_move_step(request.value)
         opened_at = counter_when_opened(copy, step)
-        decision = decide_move(copy.maps, request.map, step, self.now_ns(), self.time_ms, opened_at)
+        decision = decide_move(copy.maps, request.map, step, self.time_ms, opened_at)
         if decision.updates:
             number_above(copy, request.map, step)
         for update in decision.updates:

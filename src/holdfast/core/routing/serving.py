@@ -87,7 +87,7 @@ class Serving:
         copy = self._copies.held.get(partition)
         if new.owner != self._me:
             if copy is not None:
-                copy.term = 0
+                copy.follow()
             self._stop(partition)
         elif partition in self._activation.active and old.owner == self._me and old.epoch == new.epoch:
             assert copy is not None, "a primary holds what it serves"
@@ -132,9 +132,7 @@ class Serving:
         assert self._rows[partition].owner == self._me, "the assignment names the primary"
         copy = self._copies.held[partition]
         if not copy.term:
-            copy.term = self._rows[partition].version
-            for held in copy:
-                held.enter(copy.term)
+            copy.lead(self._rows[partition].version)
         assert copy.term <= self._rows[partition].version, "a term is not above the assignment's version"
         self._activation.begin(partition)
 
@@ -168,7 +166,7 @@ class Serving:
             for partition in range(len(self._rows)):
                 self._stop(partition)
             for copy in self._copies.held.values():
-                copy.term = 0
+                copy.follow()
 
     def on_beat(self) -> None:
         """A member may have reported another room."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from holdfast.config import REQUESTS_MAP
+from holdfast.config import REQUESTS_MAP, TRANSACTIONS_MAP
 from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.object_names import is_service
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.entry_mapping import NewEntries
+from holdfast.core.store.key_locks import KeyLocks
 from holdfast.core.store.replica import AnyReplica, MapReplica, ServiceReplica, map_replica, service_replica
 from holdfast.core.store.request_ids import KEPT, Remembered
 from holdfast.core.store.service_state import WrittenState
@@ -18,7 +19,7 @@ from holdfast.core.store.service_state import WrittenState
 
 class PartitionCopy:
     __slots__ = (
-        "_entries", "_moved", "epoch", "forgotten_to", "maps", "partition", "requests", "services", "term",
+        "_entries", "_moved", "epoch", "forgotten_to", "locks", "maps", "partition", "requests", "services", "term",
     )  # fmt: skip
 
     def __init__(
@@ -31,6 +32,7 @@ class PartitionCopy:
         """Higher after the partition began again empty."""
         self.term = 0
         """On a primary: version of the assignment with which it became primary."""
+        self.locks = KeyLocks()
         self.maps: dict[str, MapReplica] = {}
         self.services: dict[str, ServiceReplica] = {}
         """Apart from the maps, so that no client's map can have the name of a service."""
@@ -39,6 +41,19 @@ class PartitionCopy:
         """Decoded entries of `REQUESTS_MAP`, with the update counter by which they were read."""
         self.forgotten_to = 0
         """Highest update counter of any map that was forgotten here; new maps begin above it (store/R-1)."""
+
+    def lead(self, term: int) -> None:
+        """Become the copy of a primary, with the locks that the former one has left (store/K-1)."""
+        self.term = term
+        for held in self:
+            held.enter(term)
+        kept = self.maps.get(TRANSACTIONS_MAP)
+        self.locks.restore(kept.state.entries if kept is not None else {})
+
+    def follow(self) -> None:
+        """Be the copy of a primary no more."""
+        self.term = 0
+        self.locks.clear()
 
     def find(self, record: Record) -> AnyReplica | None:
         return (self.services if record.change is Change.CALL else self.maps).get(record.map)

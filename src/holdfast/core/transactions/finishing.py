@@ -56,6 +56,8 @@ class Finish:
     """Not answered yet; those that are being asked are among them."""
     fenced: frozenset[int] = frozenset()
     """A step to these partitions may still be on its way."""
+    locked: frozenset[int] = frozenset()
+    """The transaction has no branch in these partitions, only locks, which are released."""
     asked: dict[int, int] = field(default_factory=dict)
     """Open steps: ticket -> partition."""
     begun: bool = False
@@ -109,11 +111,17 @@ class Finishing:
         )
 
     def commit(
-        self, transaction: TransactionId, owner: MemberId, participants: list[int], doubted: frozenset[int]
+        self,
+        transaction: TransactionId,
+        owner: MemberId,
+        participants: list[int],
+        doubted: frozenset[int],
+        locked: frozenset[int] = frozenset(),
     ) -> None:
-        """All branches are prepared, or one has committed."""
+        """All branches are prepared, or one has committed. `locked`: further partitions, where it holds only locks."""
+        left = {*participants, *locked}
         self._begin(
-            Finish(transaction, owner, participants, Ending.COMMITTING, set(participants), fenced=doubted)
+            Finish(transaction, owner, participants, Ending.COMMITTING, left, fenced=doubted, locked=locked)
         )
 
     def roll_back(
@@ -147,7 +155,7 @@ class Finishing:
     def _step(self, finish: Finish, partition: int) -> TransactionStep:
         if finish.ending is Ending.ASKING:
             return AskBranch(finish.transaction, finish.owner, finish.participants)
-        if finish.ending is Ending.COMMITTING:
+        if finish.ending is Ending.COMMITTING and partition not in finish.locked:
             return CommitBranch(finish.transaction)
         return RollBackBranch(
             finish.transaction, finish.owner, finish.participants, partition in finish.fenced
@@ -197,7 +205,9 @@ class Finishing:
     def _over(self, finish: Finish) -> None:
         del self._running[finish.transaction]
         committed = finish.ending is Ending.COMMITTING
-        kept = finish.participants if committed else sorted(finish.fenced)
+        kept = sorted(
+            {*finish.participants, *(finish.fenced & finish.locked)} if committed else finish.fenced
+        )
         if kept:
             due_ns = self._out.now_ns + (self._keep_ns if finish.fenced else FORGET_NS)
             self._remembered[finish.transaction] = (due_ns, kept)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Table
 from holdfast.core.model.topology import MappedOn, TopologyVersion
 
@@ -24,6 +25,9 @@ class Mapping:
 
     def of(self, partition: int, *, holds: bool) -> MappedOn:
         return MappedOn(self.version, self._table.rows[partition].version, holds)
+
+    def primary(self, partition: int) -> MemberId | None:
+        return self._table.rows[partition].owner
 
     def knows(self, partition: int, row: int) -> bool:
         return self._table.rows[partition].version >= row

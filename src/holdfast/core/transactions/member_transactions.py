@@ -8,6 +8,7 @@ from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.levels import PRIMARY_LOCKS
 from holdfast.core.model.member_status import TransactionCounts
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Table
@@ -150,6 +151,8 @@ class MemberTransactions:
             self.coordinator.removed()
             self.finishing.forget_all()
         elif notice.gone and self.on:
+            if self._out.does(PRIMARY_LOCKS):
+                self.coordinator.commits.primaries_gone(notice.gone)
             self._look_at_orphans()
 
     def _look_at_orphans(self) -> None:
@@ -160,7 +163,7 @@ class MemberTransactions:
     def on_served(self, partition: int) -> None:
         """Look at the partition's transactions: their coordinator may have gone."""
         copy = self._leading[partition]
-        if copy is not None and TRANSACTIONS_MAP in copy.maps:
+        if copy is not None and (copy.locks.held or TRANSACTIONS_MAP in copy.maps):
             self._looks_soon = True
             self.steps.wake(LOOK_AGAIN_NS)
 

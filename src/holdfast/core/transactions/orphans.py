@@ -104,7 +104,7 @@ class Orphans:
         for copy in self._leading:
             if copy is None:
                 continue
-            branches = TransactionBranches(copy.maps, now_ns)
+            branches = TransactionBranches(copy, now_ns)
             for _, lock in branches.all_locks():
                 found(lock.transaction, lock.owner, copy.partition).holds = True
             for transaction, branch in branches.all_branches():
@@ -124,8 +124,8 @@ class Orphans:
             self._finishing.ask(transaction, seen.owner, branch.participants)
         elif branch.state is BranchState.COMMITTED:
             doubted = frozenset(branch.participants)
-            everywhere = sorted({*branch.participants, *seen.partitions})
-            self._finishing.commit(transaction, seen.owner, everywhere, doubted)
+            locked = frozenset(seen.partitions) - doubted
+            self._finishing.commit(transaction, seen.owner, branch.participants, doubted, locked)
         else:
             # A branch prepared elsewhere will ask. Forget it here when no step can be on its way any more.
             here = sorted(seen.partitions)

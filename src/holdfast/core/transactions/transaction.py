@@ -56,6 +56,8 @@ class Transaction:
     queue: deque[tuple[OperateIn, Reply]] = field(default_factory=deque)
     steps: dict[int, int] = field(default_factory=dict)
     """Open prepares: ticket -> partition."""
+    checks: dict[int, list[EntryKey]] = field(default_factory=dict)
+    """By partition: entries that it has locked and not written, until these locks are confirmed (transactions/C-7)."""
     prepares: dict[int, PrepareBranch] = field(default_factory=dict)
     participants: list[int] = field(default_factory=list)
     """With branches, once the prepare begins."""

@@ -2,6 +2,9 @@
 
 - transactions/C-3: A transaction commits when all branches are prepared, and only then. With a single partition it
   needs no second phase: its writes are one batch there.
+- transactions/C-7: A transaction commits only if it still holds all its locks, also those of entries that it has not
+  written. Locks end with their primary (store/K-1). In partitions with writes prepare looks at them. The others are
+  asked before any prepare is sent: they lock the entries again, and the values must be the same.
 - transactions/C-4: The caller gets "rolled back" only if nothing of the transaction was or will be applied, and "done"
   only if everything is.
 
@@ -14,18 +17,23 @@ partitions each branch keeps its state until all know the outcome.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec import structs
 
 from holdfast.config import Settings
-from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Outcome, Status
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
 from holdfast.core.model.transactions import (
+    EntryKey,
+    LockKeys,
     PrepareBranch,
     StepFate,
     StepResult,
     TransactionalWrite,
     TransactionId,
+    TransactionStep,
     ValueSeen,
 )
 from holdfast.core.outbox import Outbox, Reply, ReplyTarget
@@ -36,6 +44,8 @@ from holdfast.core.transactions.steps import REMAP_NS, Steps, result_of
 from holdfast.core.transactions.transaction import Transaction, TransactionPhase
 
 AGAIN_NS = 50 * MILLISECOND
+CHECK_WAIT_MS = 1
+NOT_HELD = "it does not hold its locks any more: the member that kept them has gone; try it again"
 WHY_MAX = 200
 """Characters. The reason is kept as long as the fact of the rollback (`ENDED_MAX`)."""
 
@@ -121,7 +131,8 @@ class TwoPhaseCommit:
         transaction.phase = TransactionPhase.PREPARING
         transaction.answer_by_ns = self._out.now_ns + self._patience_ns
         branches = self._branches(transaction)
-        if not branches:
+        unwritten = self._unwritten(transaction)
+        if not branches and not unwritten:
             self._done(transaction)
             return
         participants = transaction.participants = sorted(branches)
@@ -134,7 +145,9 @@ class TwoPhaseCommit:
                 seen,
                 not transaction.optimistic,
                 transaction.map_by(self._mapping, partition),
+                unwritten.pop(partition, []),
             )
+        transaction.checks = unwritten
         self._prepare(transaction)
 
     def _branches(
@@ -151,16 +164,37 @@ class TwoPhaseCommit:
                 expected.append(ValueSeen(name, key, entry.value))
         return branches
 
+    def _unwritten(self, transaction: Transaction) -> dict[int, list[EntryKey]]:
+        """By partition: entries that it has locked and not written (transactions/C-7)."""
+        found: dict[int, list[EntryKey]] = {}
+        for place, entry in transaction.entries.items():
+            if entry.locked and entry.write is None:
+                found.setdefault(entry.partition, []).append(place)
+        return found
+
     def _prepare(self, transaction: Transaction) -> None:
+        """Send what is next to the partitions that have no open step: checks of locks, then prepares."""
         under_way = set(transaction.steps.values())
-        for partition, step in list(transaction.prepares.items()):
-            if partition in under_way:
-                continue
-            alone = len(step.participants) == 1
-            request_id = transaction.id + b"1" if alone and self._settings.replication.request_ids else b""
-            ticket = self._steps.send(step, partition, self, request_id=request_id)
-            transaction.steps[ticket] = partition
-            self._running.of_ticket[ticket] = transaction
+        if transaction.checks:
+            for partition, entries in transaction.checks.items():
+                if partition not in under_way:
+                    mapped = transaction.map_by(self._mapping, partition)
+                    step = LockKeys(
+                        transaction.id, self._running.me, entries, CHECK_WAIT_MS, mapped, confirm=True
+                    )
+                    self._send(transaction, step, partition)
+            return
+        for partition, prepare in transaction.prepares.items():
+            if partition not in under_way:
+                alone = self._alone(transaction) and self._settings.replication.request_ids
+                self._send(transaction, prepare, partition, transaction.id + b"1" if alone else b"")
+
+    def _send(
+        self, transaction: Transaction, step: TransactionStep, partition: int, request_id: bytes = b""
+    ) -> None:
+        ticket = self._steps.send(step, partition, self, request_id=request_id)
+        transaction.steps[ticket] = partition
+        self._running.of_ticket[ticket] = transaction
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
         transaction = self._running.of_ticket.pop(ticket)
@@ -175,7 +209,9 @@ class TwoPhaseCommit:
                 self._release(transaction)
             return
         assert transaction.phase is TransactionPhase.PREPARING, "prepares are open only while preparing"
-        if result is None and (outcome.status is Status.UNKNOWN or partition in transaction.doubted):
+        if transaction.checks:
+            self._checked(transaction, partition, result, outcome)
+        elif result is None and (outcome.status is Status.UNKNOWN or partition in transaction.doubted):
             transaction.doubted.add(partition)
             self._steps.wake(AGAIN_NS)
         elif result is not None and result.fate is StepFate.REMAP:
@@ -196,6 +232,32 @@ class TwoPhaseCommit:
             transaction.why = _rollback_reason(result, outcome)
             self._rolled_back(transaction)
 
+    def _checked(
+        self, transaction: Transaction, partition: int, result: StepResult | None, outcome: Outcome
+    ) -> None:
+        """A partition has answered whether the transaction still holds its locks there (transactions/C-7)."""
+        if result is None:
+            # The request may still be on its way, and lock the entries.
+            transaction.doubted.add(partition)
+        if result is None and outcome.status is Status.UNKNOWN:
+            self._steps.wake(AGAIN_NS)
+        elif result is None:
+            transaction.why = _rollback_reason(result, outcome)
+            self._rolled_back(transaction)
+        elif not self._still_holds(transaction, partition, result):
+            transaction.why = NOT_HELD
+            self._rolled_back(transaction)
+        else:
+            del transaction.checks[partition]
+            if not transaction.checks and transaction.prepares:
+                self._prepare(transaction)
+            elif not transaction.checks:
+                self._done(transaction)
+
+    def _still_holds(self, transaction: Transaction, partition: int, result: StepResult) -> bool:
+        values = [transaction.entries[place].value for place in transaction.checks[partition]]
+        return result.fate is StepFate.DONE and result.values == values
+
     def _alone(self, transaction: Transaction) -> bool:
         return len(transaction.participants) == 1
 
@@ -204,8 +266,9 @@ class TwoPhaseCommit:
             self._done(transaction)
             return
         transaction.phase = TransactionPhase.COMMITTING
-        everywhere = sorted(transaction.partitions.union(transaction.participants))
-        self._finishing.commit(transaction.id, self._running.me, everywhere, frozenset(transaction.doubted))
+        locked = frozenset(transaction.partitions.difference(transaction.participants))
+        doubted = frozenset(transaction.doubted)
+        self._finishing.commit(transaction.id, self._running.me, transaction.participants, doubted, locked)
 
     def _rolled_back(self, transaction: Transaction) -> None:
         transaction.phase = TransactionPhase.ROLLING_BACK
@@ -225,7 +288,8 @@ class TwoPhaseCommit:
         self._answer(transaction, TransactionFate.DONE)
         transaction.phase = TransactionPhase.COMMITTING
         locked = transaction.partitions.difference(transaction.participants)
-        self._finishing.roll_back(transaction.id, self._running.me, sorted(locked), frozenset())
+        fenced = frozenset(locked & transaction.doubted)
+        self._finishing.roll_back(transaction.id, self._running.me, sorted(locked), fenced)
 
     def _answer(self, transaction: Transaction, fate: TransactionFate, why: str = "") -> None:
         reply, transaction.reply = transaction.reply, None
@@ -240,6 +304,16 @@ class TwoPhaseCommit:
             assert committed, "callers of a transaction that is rolled back are answered before"
             self._answer(running, TransactionFate.DONE)
         self._running.end(running)
+
+    def primaries_gone(self, gone: Collection[MemberId]) -> None:
+        """Roll back the transactions whose locks have gone with these members (store/K-1): their owners learn it before
+        they commit.
+        """
+        for transaction in list(self._running.by_id.values()):
+            if transaction.phase is TransactionPhase.ACTIVE and any(
+                self._mapping.primary(partition) in gone for partition in transaction.partitions
+            ):
+                self.give_up(transaction, NOT_HELD)
 
     # -- periodic work
 
@@ -261,6 +335,9 @@ class TwoPhaseCommit:
     def _late(self, transaction: Transaction, now_ns: int) -> None:
         if now_ns < transaction.answer_by_ns:
             self._prepare(transaction)
+        elif transaction.checks:
+            transaction.why = "a partition with locks of it did not answer"
+            self._rolled_back(transaction)
         elif self._alone(transaction):
             self._doubtful(
                 transaction, "it is unknown whether it was committed: its partition did not answer"
@@ -288,6 +365,6 @@ def _rollback_reason(result: StepResult | None, outcome: Outcome) -> str:
         case StepFate.LOCKED:
             return f"transaction {result.holder.hex()} has locked an entry that it has read or written"
         case StepFate.NOT_HELD:
-            return "it does not hold its locks any more: a partition was lost, or it timed out"
+            return NOT_HELD
         case fate:
             return f"it could not be prepared: {fate.name} {result.why}".rstrip()

@@ -14,7 +14,6 @@ from holdfast.core.store.entry_table cimport EntryTable
 from libc.string cimport memcmp, memcpy, memset
 from slotted cimport MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter
 
-from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.operations import EventKind
 from holdfast.core.model.records import NO_FORMER, NOTE_BYTES, PACKED_MOST, PAIR_BYTES, Change, Record
 from holdfast.core.operations import conditions
@@ -213,7 +212,6 @@ cdef int OPERATIONS = len(COUNTED)
 cdef Py_ssize_t GENERAL = reference_lane.GENERAL
 cdef object UNDONE = object()
 """Result of `_store_in_table` when it has done nothing."""
-cdef str LOCKS = TRANSACTIONS_MAP
 cdef object ADDED_NUMBER = int(EventKind.ADDED)
 cdef object UPDATED_NUMBER = int(EventKind.UPDATED)
 cdef object REMOVED_NUMBER = int(EventKind.REMOVED)
@@ -247,7 +245,6 @@ cdef class PrimarySink:
     cdef list puts
     cdef bint direct
     cdef bint confirms_reads
-    cdef bint locks_entries
     cdef dict listening
     cdef list written
     cdef list leading
@@ -297,7 +294,6 @@ cdef class PrimarySink:
         self.direct = self.puts is not None
         self.listening = lane.listening
         self.confirms_reads = lane.confirms_reads
-        self.locks_entries = lane.locks_entries
         self.apart = apart
         self.wall_ms = -1
         self.reads = 0
@@ -390,7 +386,7 @@ cdef class PrimarySink:
             return self.view(frame, copy) if frame.row.views else self.read(frame, copy)
         if copy is None or self.reads_only:
             return GENERAL
-        if self.locks_entries and LOCKS in <dict> copy.maps and self.lane.locked(copy, self.name, key_of(frame)):
+        if copy.locks.held and self.lane.locked(copy, self.name, key_of(frame)):
             return GENERAL
         self.counts[frame.row.counter] += 1
         if self.ids is not None:
@@ -512,7 +508,7 @@ cdef class PrimarySink:
             return GENERAL if copy is None else self.read_batch(frame, copy, at, count)
         if copy is None or self.reads_only:
             return GENERAL
-        if self.locks_entries and LOCKS in <dict> copy.maps:
+        if copy.locks.held:
             for number in range(count):
                 each = step_entry(frame, each)
                 if self.lane.locked(copy, self.name, key_of(frame)):

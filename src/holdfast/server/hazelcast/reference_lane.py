@@ -10,7 +10,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import Protocol, TypeVar
 
-from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.forwarded_frames import OutgoingFrames
 from holdfast.core.operations.conditions import takes_effect
 from holdfast.core.operations.map_operations import view_of
@@ -250,7 +249,7 @@ class PrimarySink:
         copy = lane.serving[partition] if partition < len(lane.serving) else None
         if copy is None or type(served) is not str:
             return GENERAL
-        if lane.locks_entries and TRANSACTIONS_MAP in copy.maps and lane.locked(copy, served, key):
+        if copy.locks.held and lane.locked(copy, served, key):
             return GENERAL
         if self.ids is not None:
             old = self.ids.write(self.served, row, copy, served, key, write)
@@ -305,8 +304,7 @@ class PrimarySink:
         copy = lane.serving[partition] if partition < len(lane.serving) else None
         if copy is None or type(served) is not str:
             return GENERAL
-        may_be_locked = lane.locks_entries and TRANSACTIONS_MAP in copy.maps
-        if may_be_locked and any(lane.locked(copy, served, key) for key, _, _ in entries):
+        if copy.locks.held and any(lane.locked(copy, served, key) for key, _, _ in entries):
             return GENERAL
         if self.ids is not None:
             self.ids.write_batch(self.served, copy, served, entries)

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
-from holdfast.core.model.transactions import StepFate, TransactionBranch, TransactionId, branch_key
+from holdfast.core.model.transactions import EntryKey, StepFate, TransactionBranch, TransactionId, branch_key
 from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.primary_backup import primary_copy
+from holdfast.core.store import key_locks
 from holdfast.core.transactions import two_phase_commit
 from holdfast.core.transactions.finishing import Ending, Finish, Finishing
 from holdfast.core.transactions.orphans import Orphans, SeenTransaction
+from holdfast.core.transactions.transaction import Transaction
+from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 from holdfast_lab.sim.ablations.place import Place, always, never, nothing
 from holdfast_lab.sim.replacing import Method
 
@@ -35,9 +38,20 @@ def _believes_one(
     decide(finishing, finish, partition, fate)
 
 
+def _no_locks(_: Method, transaction: TransactionId, branch: TransactionBranch) -> tuple[()]:
+    return ()
+
+
+def _no_checks(_: Method, commits: TwoPhaseCommit, transaction: Transaction) -> dict[int, list[EntryKey]]:
+    return {}
+
+
 COMMITTING: dict[str, tuple[Place, ...]] = {
     "lock-exclusive": (Place(TransactionBranches, "_held_by_another", nothing),),
     "lock-respected": (Place(primary_copy, "wait_for_lock", nothing),),
+    "locks-checked": (Place(TransactionBranches, "_has_lost", never),),
+    "reads-checked": (Place(TwoPhaseCommit, "_unwritten", _no_checks),),
+    "prepared-locked": (Place(key_locks, "_locks_of_branch", _no_locks),),
     "seen-compared": (Place(TransactionBranches, "_has_changed", never),),
     "topology-compared": (Place(primary_copy, "_is_outdated", never),),
     "all-prepared": (Place(two_phase_commit, "_is_prepared", always),),

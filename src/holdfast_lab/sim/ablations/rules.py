@@ -78,6 +78,9 @@ _MOVES: dict[str, str] = {
 _TRANSACTIONS: dict[str, str] = {
     "lock-exclusive": "An entry that a transaction has locked is locked, read and written by no other transaction.",
     "lock-respected": "What is done outside of transactions waits for those that have locked the entry.",
+    "locks-checked": "A transaction that has lost a lock with its primary is not prepared.",
+    "reads-checked": "It commits only if it still holds the locks of entries that it has only read.",
+    "prepared-locked": "A new primary locks what prepared transactions have written or compared.",
     "topology-compared": "A first lock that was mapped before its partition got another primary is mapped again.",
     "seen-compared": "What an optimistic transaction has read must be the same when it is prepared.",
     "all-prepared": "A transaction commits only when every branch is prepared.",

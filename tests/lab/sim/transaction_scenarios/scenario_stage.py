@@ -243,7 +243,7 @@ class TransactingStage(Keeping):
     ) -> BranchState | None:
         """How the transaction stands in the copy that a host holds."""
         copy = self.member(host).copies.held.get(partition)
-        branch = TransactionBranches(copy.maps, 0).branch(transaction.id) if copy is not None else None
+        branch = TransactionBranches(copy, 0).branch(transaction.id) if copy is not None else None
         return branch.state if branch is not None else None
 
     def prepared(self, transaction: ToldTransaction, *hosts: int) -> bool:

@@ -81,7 +81,7 @@ def test_d4_a_checkpoint_while_it_is_filled(twice: bool) -> None:
     few, many = KEYS, keys_in(PARTITION + 1, 10)
     one, *backups = stage.holders()
     behind = next(host for host in backups if host not in stage.holders(PARTITION + 1)[:1])
-    stage.transact(one, few)
+    stage.transact(one, [*few, "elsewhere"])
     stage.write(many)
     missed = stage.begin(one, stage.values([*few[:20], "elsewhere"]))
     stage.wait(1)

@@ -205,6 +205,7 @@ def test_f9_the_coordinator_dies_and_the_master_that_sees_to_it(prepared: bool, 
     other = next(p for p in range(7) if stage.holders(p)[0] not in (near, where))
     tx = stage.begin(near, stage.values([*keys, *keys_in(other, 3, 20)]))
     if not prepared:
+        stage.wait(0.2)  # the cut is between two heartbeats, so that the two do not suspect each other
         stage.cut_off(near, stage.holders(other)[0])
     stage.commit(tx)
     if prepared:

@@ -1,0 +1,87 @@
+"""The locks that transactions hold in one partition; its primary alone knows them (I3; 004 "Update counter flow").
+
+- store/K-1: A lock is not replicated. It ends with its primary, unless it was stored at a handover
+  (`PrimaryCopy.store_locks`) or its transaction is prepared: `restore` finds it again in what a new primary holds.
+
+Example: member 1 is the primary of partition 7, and a transaction has locked x and y there. Before 1 hands 7 over to
+member 2, it writes both locks as entries of the partition's map of transactions, and 2 takes them over. If 1 crashes
+instead, 2 finds no locks. Another transaction may change x now; the first one is rolled back when it prepares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from holdfast.core.model.decisions import LockChanges
+from holdfast.core.model.transactions import (
+    BranchState,
+    KeyLock,
+    TransactionBranch,
+    TransactionId,
+    decode_branch,
+    decode_lock,
+    lock_key,
+    locks_of_map,
+    transaction_of,
+)
+
+
+class KeyLocks:
+    __slots__ = ("_of", "changes", "held")
+
+    def __init__(self) -> None:
+        self.held: dict[bytes, KeyLock] = {}
+        """By `lock_key`."""
+        self._of: dict[TransactionId, list[bytes]] = {}
+        self.changes = 0
+        """Rises when a lock is released, so that those who wait for it look again."""
+
+    def guards(self, name: str) -> bool:
+        """Whether any entry of this map is locked."""
+        begins = locks_of_map(name)
+        return any(kept.startswith(begins) for kept in self.held)
+
+    def of(self, transaction: TransactionId) -> list[bytes]:
+        """The `lock_key` of each entry that the transaction has locked."""
+        return self._of.get(transaction, [])
+
+    def change(self, changes: LockChanges) -> None:
+        """Take locks, then release all of a transaction. Locks of others are never replaced."""
+        for kept, lock in changes.taken:
+            if kept not in self.held:
+                self.held[kept] = lock
+                self._of.setdefault(lock.transaction, []).append(kept)
+        released = self._of.pop(changes.released, None)
+        if released is not None:
+            self.changes += 1
+            for kept in released:
+                del self.held[kept]
+
+    def clear(self) -> None:
+        self.held.clear()
+        self._of.clear()
+        self.changes += 1
+
+    def restore(self, entries: Mapping[bytes, bytes]) -> None:
+        """Begin as a new primary whose map of transactions has these entries (store/K-1)."""
+        self.clear()
+        taken: list[tuple[bytes, KeyLock]] = []
+        for kept, value in entries.items():
+            transaction = transaction_of(kept)
+            if transaction is None:
+                taken.append((kept, decode_lock(value)))
+            else:
+                taken += _locks_of_branch(transaction, decode_branch(value))
+        self.change(LockChanges(taken))
+
+
+def _locks_of_branch(
+    transaction: TransactionId, branch: TransactionBranch
+) -> Iterator[tuple[bytes, KeyLock]]:
+    """A prepared branch keeps what it has written and compared."""
+    if branch.state is BranchState.PREPARED:
+        lock = KeyLock(transaction, branch.owner)
+        for write in branch.writes:
+            yield lock_key(write.map, write.key), lock
+        for entry in branch.reads:
+            yield lock_key(*entry), lock

@@ -1,0 +1,77 @@
+"""Locks of transactions on a primary, and what a new primary finds of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.decisions import LockChanges
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.transactions import (
+    BranchState,
+    KeyLock,
+    TransactionalWrite,
+    TransactionBranch,
+    branch_key,
+    encode,
+    lock_key,
+)
+from holdfast.core.store.key_locks import KeyLocks
+from holdfast.core.store.partition_copy import PartitionCopy
+
+ME = MemberId("me")
+T1, T2 = b"1" * 16, b"2" * 16
+A, B, C = lock_key("m", b"a"), lock_key("m", b"b"), lock_key("n", b"c")
+
+
+def held_by(locks: KeyLocks) -> dict[bytes, bytes]:
+    return {kept: lock.transaction for kept, lock in locks.held.items()}
+
+
+def test_a_transaction_releases_its_own_locks_and_no_others() -> None:
+    locks = KeyLocks()
+    locks.change(LockChanges([(A, KeyLock(T1, ME)), (B, KeyLock(T1, ME))]))
+    locks.change(LockChanges([(A, KeyLock(T2, ME)), (C, KeyLock(T2, ME))]))
+    assert held_by(locks) == {A: T1, B: T1, C: T2}, "the lock of another is not replaced"
+    assert (locks.of(T1), locks.of(T2), locks.of(b"3" * 16)) == ([A, B], [C], [])
+    assert (locks.guards("m"), locks.guards("n"), locks.guards("")) == (True, True, False)
+    before = locks.changes
+    locks.change(LockChanges(released=b"3" * 16))
+    assert locks.changes == before, "nothing was released"
+    locks.change(LockChanges(released=T1))
+    assert held_by(locks) == {C: T2}
+    assert locks.changes == before + 1
+    assert not locks.guards("m")
+    locks.clear()
+    assert (locks.held, locks.of(T2), locks.changes) == ({}, [], before + 2)
+
+
+@pytest.mark.rule("store/K-1")
+def test_a_new_primary_finds_stored_locks_and_those_of_prepared_branches() -> None:
+    write = TransactionalWrite("m", b"a", b"value")
+    entries = {
+        B: encode(KeyLock(T2, ME)),
+        branch_key(T1): encode(TransactionBranch(BranchState.PREPARED, ME, [1, 2], [write], [("n", b"c")])),
+    }
+    locks = KeyLocks()
+    locks.change(LockChanges([(lock_key("m", b"of before"), KeyLock(T1, ME))]))
+    locks.restore(entries)
+    assert held_by(locks) == {A: T1, B: T2, C: T1}
+    assert locks.held[A].owner == ME
+    for state in (BranchState.COMMITTED, BranchState.ROLLED_BACK):
+        locks.restore({branch_key(T1): encode(TransactionBranch(state, ME, [1, 2], [write]))})
+        assert not locks.held, "its outcome is known"
+
+
+@pytest.mark.rule("store/K-1")
+def test_a_copy_has_locks_only_while_it_leads() -> None:
+    copy = PartitionCopy(1, 0)
+    copy.lead(3)
+    copy.locks.change(LockChanges([(A, KeyLock(T1, ME))]))
+    copy.follow()
+    assert (copy.term, copy.locks.held) == (0, {})
+    kept = copy.open(TRANSACTIONS_MAP).state
+    kept.store(B, encode(KeyLock(T2, ME)), 0, 0, 0, 0)
+    copy.lead(5)
+    assert copy.term == 5
+    assert held_by(copy.locks) == {B: T2}
