@@ -302,6 +302,14 @@ def test_a_primary_waits_for_the_view_that_ends_the_recovery_and_for_its_disk() 
     assert office.disk == []
 
 
+def test_another_view_begins_nothing_again() -> None:
+    office = Office()
+    office.activation.on_view(in_view(recovering=False))
+    office.begin()
+    office.activation.on_view(in_view(recovering=False))
+    assert len(office.disk) == 1
+
+
 @pytest.mark.rule("primary_backup/O-5")
 def test_a_primary_without_files_serves_with_the_view_that_ends_the_recovery() -> None:
     office = Office(Assignment(5, (ME, None)), Assignment(6, (ME, None)))
