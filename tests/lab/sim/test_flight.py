@@ -29,6 +29,7 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **bounds: int) -> None:
         self.flying: dict[tuple[MemberId, int], int] = {}
         """(Source, ticket of the supply) -> bytes of the chunk that is sent and not acknowledged."""
+        self._look: Callable[[], None] = lambda: None
         self.largest_chunk = 0
         self.most_of_one = self.most_at_once = self.most_at_one_end = self.most_owners = 0
         send, received = Driver._send, Member.on_received
@@ -41,6 +42,7 @@ class Watched:
                 me = driver.member.me
                 its = sum(flying for (source, _), flying in self.flying.items() if source == me)
                 self.most_of_one = max(self.most_of_one, its)
+                self._look()
             send(driver, to, message)
 
         def watch_received(member: Member, sender: MemberId, message: Message) -> None:
@@ -61,19 +63,22 @@ class Watched:
         self.largest_chunk = self.most_of_one = 0
 
     def grow(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """A third member joins; look at the master after every single event, and do something then."""
+        """A third member joins; look at the master at every chunk, and do something every 100 ms."""
         stage = self.stage
         migrations = stage.processes[0].driver.member.migrations
 
-        def settled() -> bool:
-            meanwhile()
+        def look() -> None:
             running = migrations.running.values()
             self.most_at_once = max(self.most_at_once, len(running))
             ends = Counter(end for one in running for end in (one.owner, one.migration.destination))
             self.most_at_one_end = max(self.most_at_one_end, *ends.values(), 0)
             self.most_owners = max(self.most_owners, len({one.owner for one in running}))
+
+        def settled() -> bool:
+            meanwhile()
             return stage.cluster.settled()
 
+        self._look = look
         before = migrations.completed
         stage.processes.append(stage.cluster.start(2))
         stage.world.run_until(stage.world.now_ns + 60_000_000_000, stop=settled)
