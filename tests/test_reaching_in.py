@@ -25,6 +25,7 @@ EFFECTS = "actions/"
 """Declarations of operator actions: the effect of an action is an order to the machine that carries it out."""
 ALLOWED = {
     ("engine/driver.py", "lane"): "the data lane, and whether it has something that is to leave",
+    ("engine/driver.py", "open_step"): "whether the present step has an end to come",
     ("engine/replay.py", "lane"): "calls of the data lane that are lived again",
     ("server/member_grid.py", "router"): "which maps sessions may serve directly, asked for each buffer",
     ("holdfast_lab/check/leader_tables.py", "copies"): "the tables of leaders that clients get",

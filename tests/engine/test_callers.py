@@ -33,7 +33,7 @@ def put() -> list[Event]:
 
 @pytest.fixture
 def callers(put: list[Event]) -> Callers:
-    return Callers(put.append)
+    return Callers(put.append, put.append)
 
 
 def test_each_question_is_answered_once_by_its_own_token(callers: Callers, put: list[Event]) -> None:
@@ -128,7 +128,7 @@ def test_orders_of_transactions_are_answered_and_destroyed_maps_reported(
     order = ResumeCommits(b"token")
     callers.order_transaction(order, answers.append)
     callers.destroyed("m")
-    assert put == [TransactionAsked(1, order), MapDestroyed("m")]
+    assert put == [TransactionAsked(1, order, more=True), MapDestroyed("m")]
     callers.deliver(Complete(1, "answer"))
     assert answers == ["answer"]
 

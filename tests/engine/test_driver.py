@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast.core.effects import Effect, OpenLink
-from holdfast.core.events import Event, Received, TimerFired
+from holdfast.core.events import ClockSet, Event, Received, TimerFired
 from holdfast.core.messages import Replicate, TableFetch
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -89,15 +89,15 @@ def test_the_next_turn_has_a_message_of_its_own(pair: Pair) -> None:
     assert pair.told == [("a", True), ("b", True)]
 
 
-def test_a_request_comes_after_what_the_lane_has_caused(pair: Pair) -> None:
+def test_a_request_leaves_with_what_the_lane_has_caused_before(pair: Pair) -> None:
     outcomes: list[Outcome] = []
     pair.session("a")
     pair.driver.execute(Request(Op.SET, "m", [0], b"key", b"value"), outcomes.append)
-    assert [[record.key for record in message.sections[0].all_records()] for message in pair.sent] == [
-        [b"a"],
-        [b"key"],
-    ]
+    assert pair.sent == []
     pair.later()
+    assert [[record.key for record in message.sections[0].all_records()] for message in pair.sent] == [
+        [b"a", b"key"],
+    ]
     assert pair.told == [("a", True)]
     assert [outcome.status for outcome in outcomes] == [Status.OK]
 
@@ -222,19 +222,27 @@ def test_updates_that_nothing_waits_for_are_held_and_share_a_step(alone: Alone) 
     assert alone.steps == []
     alone.wait(3)
     assert alone.unsent == []
-    assert alone.steps == [("LaneUsed", begun_ns + 2 * MILLISECOND)]
+    assert alone.steps == [("StepEnded", begun_ns + 2 * MILLISECOND)]
     alone.session("c")
     alone.wait(3)
-    assert [kind for kind, _ in alone.steps] == ["LaneUsed", "LaneUsed"], "held anew"
+    assert [kind for kind, _ in alone.steps] == ["StepEnded", "StepEnded"], "held anew"
 
 
 def test_held_updates_come_before_another_event(alone: Alone) -> None:
     alone.session("a")
-    alone.driver.execute(Request(Op.SET, "m", [0], b"key", b"value"), lambda outcome: None)
-    assert [kind for kind, _ in alone.steps] == ["LaneUsed", "ClientRequest"]
+    alone.driver.handle(ClockSet(alone.driver._out.epoch_ms))
+    assert [kind for kind, _ in alone.steps] == ["StepEnded", "ClockSet"]
     assert alone.unsent == []
     alone.wait(5)
     assert len(alone.steps) == 2, "once"
+
+
+def test_held_updates_leave_with_a_request(alone: Alone) -> None:
+    alone.session("a")
+    alone.driver.execute(Request(Op.SET, "m", [0], b"key", b"value"), lambda outcome: None)
+    alone.wait(5)
+    assert [kind for kind, _ in alone.steps] == ["ClientRequest", "StepEnded"]
+    assert alone.unsent == []
 
 
 def test_held_updates_leave_with_those_that_a_backup_waits_for(alone: Alone) -> None:
@@ -244,7 +252,7 @@ def test_held_updates_leave_with_those_that_a_backup_waits_for(alone: Alone) -> 
     alone.held.sync = frozenset(alone.held.targets)
     alone.session("b")
     alone.wait(0)
-    assert alone.steps == [("LaneUsed", begun_ns)]
+    assert alone.steps == [("StepEnded", begun_ns)]
     alone.wait(100)
     assert alone.told[1:] == [("b", True)]
 
@@ -256,7 +264,7 @@ def test_held_updates_leave_when_the_member_is_about_to_stop(alone: Alone) -> No
     alone.session("b")
     alone.driver.stopped = True
     alone.driver.flush()
-    assert [kind for kind, _ in alone.steps] == ["LaneUsed"]
+    assert [kind for kind, _ in alone.steps] == ["StepEnded"]
 
 
 class Stranger:

@@ -102,7 +102,7 @@ class Told(MemberGrid):
     def __init__(self, clients: int) -> None:
         super().__init__(Settings(), "aa")
         self.clock = Clock()
-        self.callers = Callers(lambda event: None)
+        self.callers = Callers(lambda event: None, lambda event: None)
         self.driver = self  # type: ignore[assignment]
         self.member = SimpleNamespace(picture=SimpleNamespace(has_left=False))  # type: ignore[assignment]
         self.times_s: list[list[float]] = [[] for _ in range(clients)]

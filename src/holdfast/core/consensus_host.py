@@ -233,12 +233,16 @@ class ConsensusHost:
         """End a step that brought a request. Groups get their input at the end of the turn, so that all requests of the
         turn share log entries.
         """
-        if self._on and self.zones.dirty:
-            if not self._turn_ends:
-                self._turn_ends = True
-                self._out.effects.append(EndTurn())
-        else:
+        if not self.await_turn():
             self.flush()
+
+    def await_turn(self) -> bool:
+        """Whether zones have input, which waits for the end of the turn."""
+        dirty = self._on and self.zones.dirty
+        if dirty and not self._turn_ends:
+            self._turn_ends = True
+            self._out.effects.append(EndTurn())
+        return dirty
 
     def gather_messages(self) -> None:
         """End a step that brought messages of groups. Successive ones of a turn are handled as if they had come in one

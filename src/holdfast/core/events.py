@@ -29,6 +29,10 @@ class Received:
 
     sender: MemberId
     message: Message
+    more: bool = False
+    """Others of the same read buffer may follow: the step stays open until one of them has no `more`, or until
+    `StepEnded`. Only for the kinds in `core.open_step.SHARING`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +149,8 @@ class ClockSet:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneUsed:
-    """Sessions used the data lane in this turn: send what it has caused."""
+class StepEnded:
+    """No more of a read buffer follows, or sessions used the data lane in this turn: send what that has caused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,8 @@ class ClientRequest:
     request: Request
     doubt: str = ""
     """Why it may have been applied already, by another member; empty: it has not been."""
+    more: bool = False
+    """See `Received`; of the same turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +220,8 @@ class TransactionAsked:
 
     token: Token
     order: TransactionOrder
+    more: bool = False
+    """See `Received`; of the same turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +283,7 @@ class AnswersUnread:
 Event = (
     Started
     | ClockSet
-    | LaneUsed
+    | StepEnded
     | TurnEnded
     | ClientRequest
     | ZoneBatches

@@ -30,6 +30,7 @@ from holdfast.core.model import notices as n
 from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.open_step import REQUESTS, SHARING_EVENTS, OpenStep
 from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.client_acks import ClientAcks
@@ -47,10 +48,6 @@ from holdfast.core.streams.entry_listeners import EntryListeners
 from holdfast.core.transactions.member_transactions import MemberTransactions
 
 SWEEP_NS = 500 * MILLISECOND
-
-
-_REQUESTS = frozenset({e.ClientRequest, m.Forward, m.ZoneForward})
-"""They may wait for other events of the turn, so that their effects leave together."""
 
 
 def _no_reply(answer: object) -> None:
@@ -169,10 +166,8 @@ class Member:
             self.router,
         )
         self.serving.forward_frames(ways.frames)
-        replicas = 1 + settings.replica_backups()
-        self.migrations = MigrationMaster(
-            self.membership.maps.proven, self.out, self.membership, self.table_replication, replicas
-        )
+        proven, replicas = self.membership.maps.proven, 1 + settings.replica_backups()
+        self.migrations = MigrationMaster(proven, self.out, self.membership, self.table_replication, replicas)
         self.last_holder = LastHolder(self.me, settings, self.out, rows, self.membership, self.copies)
         self.brought_back = ReturningMember(
             self.out, self.membership, self.table, self.copies, recovered, self.migrations.returns
@@ -194,6 +189,7 @@ class Member:
         self.changes = ChangeStreams(settings, self.out, self.lane, journal=self.log.on)
         self.moves = _moves_of(self)
         self._changed = False
+        self.open_step = OpenStep()
         self.picture = MemberView(
             self.out,
             membership=self.membership,
@@ -221,10 +217,20 @@ class Member:
         handle = EVENTS.get(type(event))
         assert handle is not None, f"{type(event).__name__} is not an event of a member"
         kind = type(event.message) if isinstance(event, e.Received) else type(event)
+        more = isinstance(event, SHARING_EVENTS) and event.more
         if kind is not m.GroupMessages:
             self.agreed.end_messages()
+        assert self.open_step.admits(kind), "an open step is ended before another event"
         handle(self, event)
-        return self._end_of_step(kind)
+        if not more:
+            return self._end_of_step(self.open_step.end(kind))
+        self.open_step.add(kind)
+        if kind in REQUESTS:
+            self.agreed.await_turn()
+        if self.lane.awaited:
+            # Not at the end: the next request might take the lock that a waiting one has waited for.
+            self.replication.wake()
+        return self.out.take()
 
     def on_notice(self, notice: n.Notice) -> None:
         """Pass a machine's notice to its receivers, at once and in the order of the table."""
@@ -343,7 +349,7 @@ class Member:
         self.lane.flush()
         if kind is m.GroupMessages:
             self.agreed.gather_messages()
-        elif kind in _REQUESTS:
+        elif kind in REQUESTS:
             self.agreed.gather()
         else:
             self.agreed.flush()
@@ -558,7 +564,7 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.ClientRequest: Member.on_request,
     e.ZoneBatches: Member.on_zone_batches,
     e.FramesForwarded: lambda member, event: member.serving.forwarding.take(event.parts),
-    e.LaneUsed: lambda member, event: None,
+    e.StepEnded: lambda member, event: None,
     e.TurnEnded: lambda member, event: member.agreed.on_turn_ended(),
     e.Durable: lambda member, event: member.on_durable(event),
     e.CheckpointDone: lambda member, event: member.log.on_checkpoint(event.ticket, well=event.well),

@@ -26,8 +26,10 @@ from holdfast.core.primary_backup.cuts import Taken
 
 
 class Callers:
-    def __init__(self, put: Callable[[Event], None]) -> None:
+    def __init__(self, put: Callable[[Event], None], share: Callable[[Event], None]) -> None:
+        """`put` handles an event; `share` one that shares its step with others."""
         self._put = put
+        self._share = share
         self._last: Token = 0
         self._waiting: dict[Token, Callable[[Any], None]] = {}
         self._listening: dict[Token, Callable[[Any], None]] = {}
@@ -72,7 +74,7 @@ class Callers:
         self._put(ChangesAsked(self.expect(done), asked))
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
-        self._put(TransactionAsked(self.expect(done), order))
+        self._share(TransactionAsked(self.expect(done), order, more=True))
 
     # -- subscriptions
 

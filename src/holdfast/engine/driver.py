@@ -37,10 +37,10 @@ from holdfast.core.events import (
     Event,
     FramesForwarded,
     Heard,
-    LaneUsed,
     MemberAction,
     Received,
     Started,
+    StepEnded,
     TimerFired,
     TurnEnded,
     ZoneBatches,
@@ -52,6 +52,7 @@ from holdfast.core.model.ids import MILLISECOND, Address, MemberId, Token
 from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.open_step import SHARING, SHARING_EVENTS
 from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.routing.router import HAS_LEFT, with_doubt
 from holdfast.engine.callers import Callers
@@ -101,13 +102,17 @@ class Driver:
         self._unread: set[MemberId] = set()
         self.lane: EntryLane = member.lane
         self.recorded: LifeRecorder | None = None
-        self.callers = Callers(self._put)
+        self.callers = Callers(self._put, self._share)
         self._turn_ends = False
-        """Whether `LaneUsed` is due at the end of this turn,"""
+        """Whether `StepEnded` is due at the end of this turn, because sessions have used the lane or sent requests,"""
         self._holds = False
         """or `HOLD_NS` after the first of the updates that are held, if no other step comes before."""
         self._end_due = self._ends_with_buffer = False
         """Whether `TurnEnded` is due, and at the end of a read buffer already."""
+        self._shared = 0
+        """So many messages and requests have left the step open."""
+        self._gathers = False
+        """Whether the world holds packets back until the end of the step."""
         self._rests = False
         self._batches: list[tuple[Token, ZoneBatch]] = []
         self._frames: FramesForwarded | None = None
@@ -131,8 +136,9 @@ class Driver:
             self._inbox.append(event)
             self._run()
 
-    def packet(self, sender: MemberId, packet: bytes | memoryview) -> None:
-        """Handle a packet, which counts only on the link between the present lives of both members.
+    def packet(self, sender: MemberId, packet: bytes | memoryview, *, more: bool = False) -> None:
+        """Handle a packet, which counts only on the link between the present lives of both members. `more`: others
+        have come in its read buffer, until `end_buffer`; its messages may share the end of a step with theirs.
 
         Raises ProtocolError if it is unreadable; nothing has changed then, and the sender may repeat it.
         """
@@ -142,19 +148,21 @@ class Driver:
         if link is None or not link.carries(packet):
             self._keep(sender, bytes(packet))
             return
-        self._receive(sender, link, packet)
-        self._run()
+        self._receive(sender, link, packet, more=more)
+        self._run(ends=not more)
         if link.owes_bytes:
             self._links_due()
         else:
             self._arm_links()
 
-    def _receive(self, sender: MemberId, link: Link[Message], packet: bytes | memoryview) -> None:
+    def _receive(
+        self, sender: MemberId, link: Link[Message], packet: bytes | memoryview, *, more: bool = False
+    ) -> None:
         messages = link.receive(packet, self.world.now_ns(), self._read)
         if sender in self._unread:
             self._see_unread(sender)
         for message in messages:
-            self._inbox.append(Received(sender, message))
+            self._inbox.append(Received(sender, message, more and type(message) in SHARING))
 
     def _read(self, payload: bytes | memoryview) -> Message:
         return decode(payload, self._partition_count, self._are_sound)
@@ -242,9 +250,7 @@ class Driver:
         if self.stopped:
             done(with_doubt(HAS_LEFT if self.member.picture.has_left else STOPPED, doubt))
         else:
-            self._inbox.append(ClientRequest(self.callers.expect(done), request, doubt))
-            if not self._busy:
-                self._run()
+            self._share(ClientRequest(self.callers.expect(done), request, doubt, more=True))
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         return self.member.picture.copies.zone_entries(name)
@@ -288,6 +294,20 @@ class Driver:
         """Queue an event, and handle it unless a step is running, which will."""
         self._inbox.append(event)
         self._run()
+
+    def _share(self, event: Event) -> None:
+        """Handle a request of a session. Those of one turn share the end of a step."""
+        self._inbox.append(event)
+        if self._busy:
+            return
+        if not self._gathers:
+            self._gathers = True
+            self.world.hold()
+        if not self._turn_ends:
+            # First, so that the step ends before tasks continue that get their answers now.
+            self._turn_ends = True
+            self.world.soon(self._run)
+        self._run(ends=False)
 
     def enter(self) -> None:
         """Set the time of the step. Sessions call this before they use the data lane."""
@@ -336,6 +356,8 @@ class Driver:
 
     def end_buffer(self) -> None:
         """A read buffer of another member was handled: run what waits for no more than that."""
+        if self.member.open_step.is_open:
+            self._run()
         if self._ends_with_buffer:
             self._end_turn()
 
@@ -346,44 +368,78 @@ class Driver:
 
     # -- steps
 
-    def _run(self) -> None:
-        """Handle the inbox. A call from within a step leaves that to the outer call."""
+    def _run(self, *, ends: bool = True) -> None:
+        """Handle the inbox. A call from within a step leaves that to the outer call. `ends`: end an open step, too."""
         if self._busy:
             return
         self._busy = True
         try:
-            if (self._turn_ends or self._holds) and not self.stopped:
-                # Effects of sessions leave before anything else is handled.
-                self._turn_ends = self._holds = False
-                self._timers.pop(HELD, None)
-                self._step(LaneUsed())
+            if ends and self._is_open and not self._inbox and not self.stopped:
+                self._end_with(StepEnded())
             if self._batches and not self.stopped:
                 batches, self._batches = tuple(self._batches), []
                 self._step(ZoneBatches(batches))
             received = 0
-            while self._inbox and not self.stopped:
-                if received >= TURN_MESSAGES:
-                    self._rest()
+            while not self.stopped:
+                if self._inbox and received < TURN_MESSAGES:
+                    event = self._inbox.popleft()
+                    received += type(event) is Received
+                    self._step(event)
+                elif self.member.open_step.is_open and (ends or self._inbox):
+                    self._end_with(StepEnded())
+                else:
+                    if self._inbox and not self._rests:
+                        self._rests = True
+                        self.world.soon(self._go_on)
                     break
-                event = self._inbox.popleft()
-                received += type(event) is Received
-                self._step(event)
+            if self.stopped:
+                self._release()
         except ProtocolError as broken:
             # All bytes were decoded before. The callers of `packet` must not blame a peer for this.
             raise InvariantBroken(f"an event was handled as if it were bytes: {broken}") from broken
         finally:
             self._busy = False
 
-    def _rest(self) -> None:
-        if not self._rests:
-            self._rests = True
-            self.world.soon(self._go_on)
-
     def _go_on(self) -> None:
         self._rests = False
         self._run()
 
     def _step(self, event: Event) -> None:
+        """Handle an event. Effects of messages, requests and sessions before it leave first, unless it shares the end
+        of their step.
+        """
+        more = isinstance(event, SHARING_EVENTS) and event.more
+        if self._is_open:
+            shares = more or (type(event) is Received and type(event.message) in SHARING)
+            if not shares or self._shared == TURN_MESSAGES:
+                self._end_with(StepEnded())
+                if self.stopped:
+                    return
+        if more:
+            self._shared += 1
+            self._handle(event)
+        else:
+            self._end_with(event)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._turn_ends or self._holds or self.member.open_step.is_open
+
+    def _end_with(self, event: Event) -> None:
+        """Handle an event that leaves no step open."""
+        # Before: a callback may use the data lane.
+        self._turn_ends = self._holds = False
+        self._timers.pop(HELD, None)
+        self._shared = 0
+        self._handle(event)
+        self._release()
+
+    def _release(self) -> None:
+        if self._gathers:
+            self._gathers = False
+            self.world.release()
+
+    def _handle(self, event: Event) -> None:
         assert self._busy and not self.stopped, "one step at a time, and none after the end"
         now_ns = self.world.now_ns()
         assert now_ns >= self._out.now_ns, "this member's time never goes back"

@@ -29,6 +29,12 @@ class World(Protocol):
     def carry(self, member: MemberId, packet: bytes) -> None:
         """A packet may be lost, delayed, duplicated or reordered."""
 
+    def hold(self) -> None:
+        """Packets may be kept until `release`, so that they leave together."""
+
+    def release(self) -> None:
+        """Send them. Called soon after `hold`, in the same turn of the event loop."""
+
     def send_datagram(self, address: Address, data: bytes) -> None:
         """May be lost."""
 

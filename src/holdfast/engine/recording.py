@@ -43,7 +43,7 @@ from holdfast.errors import HoldfastError
 from holdfast.wire import codec
 
 MAGIC = b"holdfast run\n"
-FORMAT = 1
+FORMAT = 2
 _HEAD = Struct("<II")
 PIECE_MAX = 1 << 30
 OF_ACTIONS = (ActionRequested, ActionWithdrawn)
@@ -211,13 +211,13 @@ _FIELDS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     if kind not in (Received, Heard, *OF_ACTIONS) and dataclasses.fields(kind)
 }
 _ACTION = msgspec.msgpack.Decoder(tuple[ids.Token | None, str, msgspec.Raw])
-_NAMED = msgspec.msgpack.Decoder(tuple[str, bytes])
+_RECEIVED = msgspec.msgpack.Decoder(tuple[str, bytes, bool])
 _HEARD = msgspec.msgpack.Decoder(tuple[ids.Address, bytes])
 
 
 def fields_of(event: Event) -> bytes:
     if isinstance(event, Received):
-        return _encoder.encode((event.sender, codec.encode(event.message)))
+        return _encoder.encode((event.sender, codec.encode(event.message), event.more))
     if isinstance(event, Heard):
         return _encoder.encode((event.address, codec.encode(event.message)))
     if isinstance(event, OF_ACTIONS):
@@ -232,8 +232,8 @@ def event_of(name: str, fields: bytes) -> Event:
     """Raises RecordBroken for an unknown or malformed event."""
     try:
         if name == "Received":
-            sender, message = _NAMED.decode(fields)
-            return Received(ids.MemberId(sender), codec.decode(message))
+            sender, message, more = _RECEIVED.decode(fields)
+            return Received(ids.MemberId(sender), codec.decode(message), more)
         if name == "Heard":
             address, message = _HEARD.decode(fields)
             return Heard(address, codec.decode(message))

@@ -56,6 +56,12 @@ class RealWorld:
     def carry(self, member: MemberId, packet: bytes) -> None:
         self._network.carry(member, packet)
 
+    def hold(self) -> None:
+        self._network.hold()
+
+    def release(self) -> None:
+        self._network.release()
+
     def send_datagram(self, address: Address, data: bytes) -> None:
         self._network.send_datagram(address, data)
 

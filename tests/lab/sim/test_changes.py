@@ -350,9 +350,10 @@ def test_async_backups_are_not_waited_for_and_without_backups_nobody_is() -> Non
         stage.cut(stage.processes[1], stage.processes[0])
         key = KEYS[0]
         answers = stage.ask(stage.owner_of(key), Op.SET, key, "value")
+        assert [answer.status for answer in answers] == [Status.OK]
+        stage.wait(0)  # The turn ends.
         reader = Reader(stage)
         reader.read()
-        assert [answer.status for answer in answers] == [Status.OK]
         assert reader.content[partition_at(key)] == {wire_key(key): b"value"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.lab.sim.stage import Stage, settings
 
 from holdfast.actions.drain import Drain
-from holdfast.core.events import ActionRequested, LaneUsed
+from holdfast.core.events import ActionRequested, StepEnded
 from holdfast.core.model.ids import METASTORE_GROUP, SECOND
 from holdfast.core.multiraft.group_host import node_of
 from holdfast.core.raft.configuration import Configuration
@@ -104,7 +104,7 @@ def test_an_operator_may_go_on_without_the_voters_that_are_gone() -> None:
     said: list[str] = []
     for process in alive:
         process.step(lambda process=process: said.append(process.driver.member.agreed.voters.reset()))
-        process.driver.handle(LaneUsed())
+        process.driver.handle(StepEnded())
     assert said == ["", "", ""]
     stage.wait(30)
     assert leader(stage) in alive

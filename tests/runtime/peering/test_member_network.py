@@ -64,9 +64,12 @@ class Hearing:
     def __init__(self, network: MemberNetwork) -> None:
         self.network = network
         self.heard: list[bytes] = []
+        self.followed: list[bool] = []
+        """By packet: whether its read buffer had more."""
 
-    def packet(self, sender: MemberId, packet: memoryview) -> None:
+    def packet(self, sender: MemberId, packet: memoryview, *, more: bool = False) -> None:
         self.heard.append(bytes(packet))
+        self.followed.append(more)
         self.network.carry(sender, b"one for %d" % len(packet))
         self.network.carry(sender, b"another " + bytes(packet))
 
@@ -186,6 +189,14 @@ def test_what_arrives_together_is_answered_together(monkeypatch: pytest.MonkeyPa
     assert side.forth.written == [b"".join(map(frame, answers))]
     side.network.carry(MemberId("bee"), b"later")
     assert side.forth.written[1:] == [frame(b"later")]
+
+
+def test_packets_know_whether_their_read_buffer_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = Side(monkeypatch)
+    side.feed(side.greeting + frame(b"a") + frame(b"b"), 1 << 20)
+    assert side.driver.followed == [True, False]
+    side.feed(frame(b"c") + frame(b"d")[:-1], 1 << 20)
+    assert side.driver.followed[2:] == [True], "a part of another one"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class Member:
         self.lane = Lane(MemberId(UUID), chosen, self.out, Log(self.out, on=False), self.listeners)
         self.lane.attach(rows)
         self.lane.serving[0] = self.lane.leading[0] = PartitionCopy(0, 7, entries=entries)
-        self.callers = Callers(self.put)
+        self.callers = Callers(self.put, self.put)
         self.turns: list[Callable[[], None]] = []
         self.sent: dict[int, list[bytes]] = defaultdict(list)
         """By correlation id of the registration."""

@@ -59,13 +59,15 @@ class IncomingOwner(Protocol):
 
     def on_incompatible(self, request: HandshakeRequest) -> None: ...
 
-    def on_frame(self, request: HandshakeRequest, kind: int, body: bytes | memoryview) -> None: ...
+    def on_frame(
+        self, request: HandshakeRequest, kind: int, body: bytes | memoryview, *, more: bool = False
+    ) -> None: ...
 
     def on_closed(self, incoming: IncomingConnection) -> None: ...
 
-    def gather(self) -> None: ...
+    def hold(self) -> None: ...
 
-    def send_gathered(self) -> None: ...
+    def end_buffer(self) -> None: ...
 
 
 class IncomingConnection(asyncio.BufferedProtocol):
@@ -114,7 +116,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
 
     def _handle(self) -> None:
         until_ns = time.monotonic_ns() + TURN_NS
-        self._network.gather()
+        self._network.hold()
         try:
             while self._frame():
                 if time.monotonic_ns() >= until_ns and self._start < self._end:
@@ -131,7 +133,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
             )
             self.close()
         finally:
-            self._network.send_gathered()
+            self._network.end_buffer()
 
     def _pause(self) -> None:
         if not self._paused and self._transport is not None:
@@ -174,7 +176,8 @@ class IncomingConnection(asyncio.BufferedProtocol):
             _, kind = FRAME.unpack_from(frame)
             if kind not in (PACKET, DATAGRAM):
                 raise ProtocolError(f"there are no frames of kind {kind}")
-            self._network.on_frame(self._request, kind, frame[FRAME.size :])
+            more = self._start < self._end
+            self._network.on_frame(self._request, kind, frame[FRAME.size :], more=more)
         return True
 
     def _send_port(self, sender: str) -> None:

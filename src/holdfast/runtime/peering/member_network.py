@@ -171,19 +171,23 @@ class MemberNetwork:
     def failure_lines(self) -> list[str]:
         return [f"{shown(address)}: {problem}" for address, problem in self.failures.items()]
 
-    def gather(self) -> None:
-        """Collect frames until `send_gathered`, so that they leave together."""
+    def hold(self) -> None:
+        """Collect frames until `release`, so that they leave together."""
         self._gathering = True
 
     def gathers(self, outgoing: OutgoingConnection) -> bool:
-        """Whether frames are being collected; if so, `send_gathered` sends those of this connection too."""
+        """Whether frames are being collected; if so, `release` sends those of this connection too."""
         if self._gathering and outgoing not in self._unsent:
             self._unsent.append(outgoing)
         return self._gathering
 
-    def send_gathered(self) -> None:
+    def end_buffer(self) -> None:
+        """A read buffer, which began with `hold`, was handled."""
         if self._running:
             self._tell(self.driver.end_buffer)
+        self.release()
+
+    def release(self) -> None:
         self._gathering = False
         unsent, self._unsent = self._unsent, []
         for outgoing in unsent:
@@ -284,8 +288,12 @@ class MemberNetwork:
     def needed(self, address: Address) -> bool:
         return any(home == address for home in self._peers.values())
 
-    def on_frame(self, request: HandshakeRequest, kind: int, body: bytes | memoryview) -> None:
-        """Handle a packet of a link, or a datagram. Raises ProtocolError if it cannot be read."""
+    def on_frame(
+        self, request: HandshakeRequest, kind: int, body: bytes | memoryview, *, more: bool = False
+    ) -> None:
+        """Handle a packet of a link, or a datagram. Raises ProtocolError if it cannot be read. `more`: its read buffer
+        has more bytes.
+        """
         if not self._running:
             return
         if kind == DATAGRAM:
@@ -301,7 +309,7 @@ class MemberNetwork:
                     level=logging.DEBUG,
                 )
         else:
-            self._tell(partial(self.driver.packet, MemberId(request.uuid), body))
+            self._tell(partial(self.driver.packet, MemberId(request.uuid), body, more=more))
 
     def _tell(self, deed: Callable[[], None]) -> None:
         try:
