@@ -50,8 +50,12 @@ FEATURES: dict[str, str] = {
     "two builds": "members of two feature levels are mixed, and replaced by each other",
     "damaged backups": "copies of backups are damaged on purpose",
     "more losses than backups": "more members die than is promised to be survived",
+    "read buffers": "packets of a member may be read together",
     "journal sync": "every write is durable before it is acknowledged",
     "journal lazy": "writes are durable later",
+}
+BUFFERS: dict[str, str] = {
+    "packets read together": "several packets of one read buffer share the end of a step",
 }
 FORWARDING: dict[str, str] = {
     "forwarded frames": "a member forwards requests as clients sent them",
@@ -165,6 +169,7 @@ PHASES: dict[str, str] = {
 RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
 MARKS: dict[str, str] = (
     FEATURES
+    | BUFFERS
     | FORWARDING
     | BUILDS
     | ZONES

@@ -148,6 +148,7 @@ def _run(
     world = World(seed, story)
     if ways is not None:
         world.ways = ways
+    world.buffer_ns = shape.buffer_ns
     if recorder is not None:
         world.recorder = recorder(world)
     cluster = _cluster(world, shape)

@@ -74,6 +74,8 @@ class Shape:
     """Applied entries kept in the log of a Raft group: with few, states are sent instead. 0: as in production."""
     moves: bool = False
     transactions: bool = False
+    buffer_ns: int = 0
+    """See `World`."""
     builds: tuple[FeatureLevels, ...] = ()
     """Initial feature levels of each host's build; empty: all have this build throughout."""
 
@@ -142,6 +144,7 @@ class Shape:
             "clocks that err": self.clocks,
             "damaged backups": self.damage,
             "two builds": bool(self.builds),
+            "read buffers": self.buffer_ns > 0,
             "more losses than backups": bool(self.loss),
             "journal sync": self.journal == "sync",
             "journal lazy": self.journal == "lazy",
@@ -267,6 +270,7 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
         clocks=kinds.random() < 0.3,
         damage=damage,
         loss=loss if not power_cuts else "",
+        buffer_ns=_buffer_ns(seed),
         builds=_builds(seed, hosts + spare),
     )
 
@@ -336,6 +340,11 @@ def _files(seed: int, journal: Journalling, partitions: int) -> tuple[Journal, P
 def _builds(seed: int, hosts: int) -> tuple[FeatureLevels, ...]:
     mixed = seed >= KEPT_SEEDS and random.Random(f"{seed}/mixed").random() < 0.15
     return tuple(builds_drawn(seed, hosts)) if mixed else ()
+
+
+def _buffer_ns(seed: int) -> int:
+    draw = random.Random(f"{seed}/read buffers")
+    return draw.choice([0, 0, 300_000, 3_000_000]) if seed >= KEPT_SEEDS else 0
 
 
 def _streamed(seed: int) -> int:

@@ -59,6 +59,9 @@ class World:
         self.hash = hashlib.blake2b(digest_size=16)
         self.events = 0
         self.marks = Marks()
+        self.buffer_ns = 0
+        """Packets of a sender that arrive within so long may be read together; 0: each is read alone."""
+        self.buffers = random.Random(f"{seed}/buffers")
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.failures: list[str] = []
@@ -156,6 +159,7 @@ class Process:
         self.doomed = False
         self._random = random.Random(f"{world.random.random()}/{name}")
         self._peers: dict[MemberId, Address] = {}
+        self._buffers: dict[MemberId, list[bytes]] = {}
         self._clock = world.clocks.of(self.host)
         self._wake_ns = 1 << 62
         self._crash_in: int | None = None
@@ -201,10 +205,39 @@ class Process:
             self,
             self._peers[member],
             packet,
-            lambda process: process.step(lambda: process.driver.packet(me, packet)),
+            lambda process: process.receive(me, packet),
             lambda: self.whenever_awake(lambda: self.step(lambda: self.driver.handle(PeerSilent(member)))),
             linked=True,
         )
+
+    def receive(self, sender: MemberId, packet: bytes) -> None:
+        """A packet has arrived: read it, alone or in some time with others of its sender."""
+        world = self.world
+        if not world.buffer_ns:
+            self.step(partial(self.driver.packet, sender, packet))
+            return
+        buffer = self._buffers.setdefault(sender, [])
+        buffer.append(packet)
+        if len(buffer) == 1:
+            delay_ns = world.buffers.randint(0, world.buffer_ns)
+            world.after(delay_ns, lambda: self.whenever_awake(lambda: self._read_buffer(sender)))
+
+    def _read_buffer(self, sender: MemberId) -> None:
+        packets = self._buffers.pop(sender)
+        if len(packets) > 1:
+            self.world.marks.hit("packets read together")
+        driver = self.driver
+        # The buffer may end within another packet.
+        last = packets[-1] if self.world.buffers.random() < 0.5 else None
+        for packet in packets:
+            self.step(partial(driver.packet, sender, packet, more=packet is not last))
+        self.step(driver.end_buffer)
+
+    def hold(self) -> None:
+        """Each packet is on its way at once."""
+
+    def release(self) -> None:
+        """See `hold`."""
 
     def send_datagram(self, address: Address, data: bytes) -> None:
         if self.dies_here():
