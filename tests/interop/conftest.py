@@ -28,15 +28,17 @@ def sockets(request: pytest.FixtureRequest) -> str:
     return f'[member]\nsockets = "{request.param}"\n'
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """Three members that no test may harm."""
+    """Three members that no test may harm. They end with the file: members that nobody uses still take 1 % of a
+    processor each, and every worker would keep its own until the last test.
+    """
     with LocalCluster(members=3) as running:
         running.wait_settled()
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def guarded() -> Iterator[LocalCluster]:
     """One member that asks who is there."""
     with LocalCluster(members=1, config=GUARDED) as running:
