@@ -13,6 +13,7 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_events import Loss
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
+from holdfast_lab.sim.ablations.switching import ablated
 
 # -- what comes back
 
@@ -78,6 +79,16 @@ def test_a_copy_that_proves_nothing_does_not_end_the_wait_until_the_operator_acc
     assert "partitions recovered" in lead.notes
     assert not lead.migrations.returns.accepted, "what is lost later waits again"
     assert lead.migrations.planned
+
+
+@ablated("owner-by-proof")
+def test_without_proof_a_copy_that_may_lack_updates_would_be_promoted() -> None:
+    lead = lost_d()
+    lead.enter(View(3, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
+    lead.hear(E, holdings(RetainedCopy(0, 0, [("m", 4, 5)], False)))
+    lead.settle()
+    assert lead.table.rows[0] == Assignment(8, (E, None)), "nobody accepted the loss"
+    assert lead.migrations.lost == set()
 
 
 def test_a_loss_that_is_accepted_lets_the_partition_begin_anew() -> None:

@@ -125,6 +125,14 @@ def test_an_entry_has_one_lock_and_who_else_wants_it_waits() -> None:
     assert partition.do(lock(T2, K1)).fate is StepFate.DONE
 
 
+@ablated("lock-exclusive")
+def test_without_exclusive_locks_two_transactions_would_write_from_the_same_value() -> None:
+    partition = Partition()
+    partition.hold(K1, b"v")
+    assert partition.do(lock(T1, K1)).values == [b"v"]
+    assert partition.do(lock(T2, K1)).values == [b"v"], "it does not wait for the first"
+
+
 @pytest.mark.rule("operations/T-1")
 def test_who_is_in_no_transaction_waits_for_its_end_and_a_try_fails() -> None:
     partition = Partition()

@@ -36,6 +36,7 @@ from holdfast.core.model.transactions import (
     TransactionStep,
 )
 from holdfast.core.transactions.two_phase_commit import CHECK_WAIT_MS, NOT_HELD
+from holdfast_lab.sim.ablations.switching import ablated
 
 K1, K2, K3 = key_in(1), key_in(2), key_in(3)
 DONE, NOT_DONE, ROLLED_BACK, UNKNOWN_FATE = (
@@ -350,6 +351,20 @@ def test_if_one_branch_is_refused_all_are_rolled_back_when_all_have_answered(
     assert steps(one) == [(each, RollBackBranch(tx, ME, [1, 2, 3], False)) for each in (1, 2, 3)]
     one.serve()
     assert (one.running, one.partitions.kept, values(one)) == (0, 0, [None] * 3)
+
+
+@ablated("all-prepared")
+def test_without_the_consent_of_all_branches_half_of_it_would_be_committed() -> None:
+    one, tx = written(K1, K2, K3)
+    token = one.commit(tx)
+    first, *others = one.take()
+    first.fate(StepFate.CHANGED, why=MAP)
+    for prepare in others:
+        prepare.serve()
+    one.deliver()
+    one.serve()
+    assert one.fate(token) is DONE
+    assert values(one) == [None, b"v", b"v"]
 
 
 def test_what_is_answered_after_the_refusal_does_not_change_the_reason() -> None:
