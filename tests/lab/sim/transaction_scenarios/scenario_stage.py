@@ -41,14 +41,21 @@ from holdfast_lab.sim.world import Process
 GRACEFUL = pytest.mark.parametrize("graceful", [False, True], ids=["killed", "graceful"])
 HISTORICAL = pytest.mark.parametrize("history", [True, False], ids=["historical", "full"])
 HOLD = b"held by the story"
+CALL_TIMEOUT_MS = 15_000
+"""Branches keep an outcome for two call timeouts, when a step may be on its way, and each story waits for that."""
 FORGET_S = 400
-"""Branches keep an outcome for two call timeouts, when a step may still be on its way."""
 
 
 def under_load(settings: Settings) -> Settings:
     """Transactions that an application leaves alone hold the others up for ten seconds at most."""
     chosen = msgspec.structs.replace(settings.transactions, timeout_ms=10_000)
     return msgspec.structs.replace(settings, transactions=chosen)
+
+
+def patient(settings: Settings) -> Settings:
+    """Calls end after `CALL_TIMEOUT_MS`, which is longer than anybody in a story waits for an answer."""
+    limits = msgspec.structs.replace(settings.limits, call_timeout_ms=CALL_TIMEOUT_MS)
+    return msgspec.structs.replace(settings, limits=limits)
 
 
 @dataclass(eq=False)
@@ -78,7 +85,7 @@ class TransactingStage(Keeping):
     """A cluster whose members keep files, with a map that takes part in transactions."""
 
     def __init__(self, hosts: int, settings: Settings | None = None, *, spare: int = 0) -> None:
-        super().__init__(hosts, taking_part(settings or kept(2)), spare=spare)
+        super().__init__(hosts, patient(taking_part(settings or kept(2))), spare=spare)
         self.begun: list[ToldTransaction] = []
         self.expected: dict[str, str | None] = {}
         """What is there, by what was answered."""
