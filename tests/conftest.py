@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -45,6 +46,18 @@ def pytest_configure(config: pytest.Config) -> None:
     watch_commands()
     if getattr(config.option, "dist", "no") != "no" and "PYTEST_XDIST_WORKER" not in os.environ:
         compile_tests(config, ROOT / "tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is collected or imported is garbage, and each worker collects all: without the collector that takes
+    three quarters of the time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
