@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -58,3 +59,9 @@ def test_files_that_start_a_spark_session_are_one_group(request: pytest.FixtureR
         "tests/spark/rows/test_cells.py",
         "tests/spark/source/test_options.py",
     ]
+
+
+def test_the_collector_works_while_tests_run_and_leaves_out_what_was_collected() -> None:
+    """It is off during the collection only (conftest.py)."""
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 10_000
