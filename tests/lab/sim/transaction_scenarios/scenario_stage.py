@@ -53,7 +53,7 @@ def under_load(settings: Settings) -> Settings:
 
 
 def patient(settings: Settings) -> Settings:
-    """Calls end after `CALL_TIMEOUT_MS`, which is longer than anybody in a story waits for an answer."""
+    """Calls end after `CALL_TIMEOUT_MS`: some stories stop everybody for longer than that."""
     limits = msgspec.structs.replace(settings.limits, call_timeout_ms=CALL_TIMEOUT_MS)
     return msgspec.structs.replace(settings, limits=limits)
 
