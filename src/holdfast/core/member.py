@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.config import Settings
-from holdfast.core import effects
+from holdfast.core import effects, open_step
 from holdfast.core import events as e
 from holdfast.core import messages as m
 from holdfast.core.consensus_host import ConsensusHost
@@ -30,7 +30,6 @@ from holdfast.core.model import notices as n
 from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.open_step import REQUESTS, SHARING_EVENTS, OpenStep
 from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.client_acks import ClientAcks
@@ -189,7 +188,7 @@ class Member:
         self.changes = ChangeStreams(settings, self.out, self.lane, journal=self.log.on)
         self.moves = _moves_of(self)
         self._changed = False
-        self.open_step = OpenStep()
+        self.open_step = open_step.OpenStep()
         self.picture = MemberView(
             self.out,
             membership=self.membership,
@@ -217,7 +216,7 @@ class Member:
         handle = EVENTS.get(type(event))
         assert handle is not None, f"{type(event).__name__} is not an event of a member"
         kind = type(event.message) if isinstance(event, e.Received) else type(event)
-        more = isinstance(event, SHARING_EVENTS) and event.more
+        more = isinstance(event, open_step.SHARING_EVENTS) and event.more
         if kind is not m.GroupMessages:
             self.agreed.end_messages()
         assert self.open_step.admits(kind), "an open step is ended before another event"
@@ -225,7 +224,7 @@ class Member:
         if not more:
             return self._end_of_step(self.open_step.end(kind))
         self.open_step.add(kind)
-        if kind in REQUESTS:
+        if kind in open_step.REQUESTS:
             self.agreed.await_turn()
         if self.lane.awaited:
             # Not at the end: the next request might take the lock that a waiting one has waited for.
@@ -349,7 +348,7 @@ class Member:
         self.lane.flush()
         if kind is m.GroupMessages:
             self.agreed.gather_messages()
-        elif kind in REQUESTS:
+        elif kind in open_step.REQUESTS:
             self.agreed.gather()
         else:
             self.agreed.flush()
