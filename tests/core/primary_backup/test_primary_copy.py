@@ -19,7 +19,15 @@ from holdfast.core.model.notices import Notice
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.transactions import LockKeys, RollBackBranch, decode_result, encode, lock_key
+from holdfast.core.model.transactions import (
+    LockKeys,
+    PrepareBranch,
+    RollBackBranch,
+    TransactionalWrite,
+    decode_result,
+    encode,
+    lock_key,
+)
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.primary_backup.lane import Lane
@@ -27,6 +35,7 @@ from holdfast.core.primary_backup.primary_copy import PrimaryCopy, position_of
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import Replica
+from holdfast.core.store.request_ids import id_of
 from holdfast.core.store.service_state import ServiceState
 
 ME, BEN = MemberId("me"), MemberId("ben")
@@ -48,7 +57,11 @@ class Primary:
         self.notices: list[Notice] = []
         self.settings = Settings(
             partitions=PartitionSettings(count=2),
-            maps={"default": MapSettings(backups=backups), "m": MapSettings(backups=backups, **chosen)},  # type: ignore[arg-type]
+            maps={
+                "default": MapSettings(backups=backups),
+                "m": MapSettings(backups=backups, **chosen),  # type: ignore[arg-type]
+                "alone": MapSettings(backups=0, changes_bytes=1000),
+            },
             limits=LimitSettings(answer_bytes=answer_bytes),
         )
         self.lane = Lane(ME, self.settings, self.out, Log(self.out, on=False))
@@ -175,6 +188,18 @@ def test_a_lock_that_may_show_a_lost_write_is_not_answered() -> None:
     primary.ask(**locking(T1))  # type: ignore[arg-type]
     primary.lose()
     assert [outcome.status for outcome in primary.told] == [Status.UNKNOWN, Status.NOT_READY]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("maps", [("m", "alone"), ("alone", "m")])
+def test_a_backup_remembers_a_commit_whichever_of_its_maps_was_written_last(maps: tuple[str, str]) -> None:
+    """The primary crashes, and the commit is repeated: its backup must not answer that the locks are lost."""
+    primary = Primary()
+    writes = [TransactionalWrite(name, b"k", b"1") for name in maps]
+    step = PrepareBranch(T1, ME, [0], writes, [], locked=False)
+    primary.ask(Op.TRANSACT, encode(step), TRANSACTIONS_MAP, id=b"request")
+    [message] = primary.sent()
+    [section] = message.sections
+    assert [(record.map, id_of(record.request)) for record in section.records] == [("m", b"request")]
 
 
 @pytest.mark.rule("operations/T-6")

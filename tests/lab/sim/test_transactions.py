@@ -637,7 +637,6 @@ def moved_unheard() -> bool:
     two.commit(tx)
     stage.wait(2)
     assert values(stage, two.process, key) == ["v"]
-    print("MM", mapped, moved, told.answers)
     return mapped >= moved
 
 

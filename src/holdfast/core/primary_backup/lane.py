@@ -374,20 +374,26 @@ class Lane:
     def opened(self) -> int:
         return len(self.open_records)
 
-    def remember(self, copy: PartitionCopy, request_id: bytes, value: Value, since: int) -> None:
+    def remember(
+        self, copy: PartitionCopy, request_id: bytes, value: Value, since: int, *, several: bool = False
+    ) -> None:
         """Remember the response to a request with an id. Its last record, after the first `since` of the open buffer,
         carries the response to the backups.
+
+        `several`: it has written to several maps; then it is the last record of the map with the most copies. Example:
+        a transaction writes to a map with a backup, then to a journalled one without. If the record of the second map
+        carried the response, a crash would lose it, and the backup would not recognise the repeated commit.
         """
         mark = mark_of(request_id, value)
         copy.requests.note(mark)
-        if len(self.open_records) > since:
-            partition, held, record = self.open_records[-1]
+        records = self.open_records
+        if len(records) > since:
+            at = len(records) - 1
+            if several:
+                at = max(range(since, len(records)), key=lambda one: (len(records[one][1].targets), one))
+            partition, held, record = records[at]
             assert isinstance(record, Record), "a request with an id makes records"
-            self.open_records[-1] = (
-                partition,
-                held,
-                msgspec.structs.replace(record, request=record.request + mark),
-            )
+            records[at] = partition, held, msgspec.structs.replace(record, request=record.request + mark)
 
     def emit(
         self,

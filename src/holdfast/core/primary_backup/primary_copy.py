@@ -177,7 +177,7 @@ class PrimaryCopy:
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
             return
         if request.id:
-            lane.remember(copy, request.id, value, before)
+            lane.remember(copy, request.id, value, before, several=request.op is Op.TRANSACT)
         if request.op in MOVING:
             self._out.notify(MapMarked(partition))
         lane.close_batch(lambda known: done(self._told(known, value, position)))
