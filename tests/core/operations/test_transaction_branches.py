@@ -380,6 +380,22 @@ def test_the_answer_to_a_lock_is_confirmed_only_on_request() -> None:
         assert not decision.updates, "backups do not need to know"
 
 
+@pytest.mark.rule("transactions/C-7")
+def test_a_confirmation_takes_no_lock_and_waits_for_none() -> None:
+    """The lock has gone with a primary. Others have locked and changed the entry since, or may do so at once."""
+    partition = Partition()
+    confirmation = structs.replace(lock(T1, K1, K2), confirm=True)
+    partition.do(lock(T1, K1))
+    for holder in (None, T2):
+        if holder is not None:
+            partition.do(lock(holder, K2))
+        assert partition.do(confirmation).fate is StepFate.NOT_HELD
+        assert partition.branches().lock(*K2) == (holder and KeyLock(holder, ME))
+    partition.do(roll_back(T2))
+    partition.do(lock(T1, K2))
+    assert partition.do(confirmation) == StepResult(StepFate.DONE)
+
+
 @pytest.mark.parametrize("fence", [False, True])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_only_a_rollback_that_releases_locks_alone_is_not_confirmed(fence: bool, prepared: bool) -> None:

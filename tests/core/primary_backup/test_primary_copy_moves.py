@@ -279,6 +279,7 @@ def test_a_transaction_with_locks_from_before_the_move_may_end() -> None:
     primary.hold()
     assert transact(primary, lock()).fate is StepFate.DONE
     primary.protocol._moves.leaving = "m"  # type: ignore[attr-defined]
+    assert transact(primary, lock(confirm=True)).fate is StepFate.DONE, "it has only read the entry"
     assert transact(primary, prepare(locked=True)).fate is StepFate.DONE
     assert primary.copies[0].maps["m"].state.entries == {b"k": b"w"}
     assert transact(paused(leaving="m"), prepare(locked=True)).fate is StepFate.REFUSED, "it is paused"

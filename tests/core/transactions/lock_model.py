@@ -100,9 +100,9 @@ class Model:
 
     def check(self, state: State, me: int, run: Run, at: int) -> State:
         place = state.places[at]
-        if place.lock not in (FREE, me) or place.value != run.read[at]:
+        if place.lock != me:
             return self.abort(state, me)
-        return self.change(state, me, run._replace(checked=(*run.checked, at)), at, place._replace(lock=me))
+        return self.change(state, me, run._replace(checked=(*run.checked, at)), at, place)
 
     def prepare(self, state: State, me: int, run: Run, at: int) -> State:
         place = state.places[at]

@@ -76,8 +76,8 @@ class KeyLock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Lock entries, or wait for them. Answered with their values. `confirm`: with certainty that this is the primary,
-    because the transaction commits if it holds these locks (transactions/C-7).
+    """Lock entries, or wait for them. Answered with their values. `confirm`: lock nothing, and answer whether the
+    transaction holds these locks, because it commits if it does (transactions/C-7).
     """
 
     transaction: TransactionId

@@ -189,6 +189,9 @@ class TransactionBranches:
     def _lock(self, step: LockKeys) -> Decision | Wait:
         if self.branch(step.transaction) is not None:
             return self._answer(StepResult(StepFate.OVER))
+        if step.confirm:
+            lost = self._has_lost(step.transaction, step.keys)
+            return self._answer(StepResult(StepFate.NOT_HELD if lost else StepFate.DONE))
         other = self._held_by_another(step.keys, step)
         if other is not None:
             late = StepResult(StepFate.LOCKED, holder=other.lock.transaction)
@@ -201,7 +204,7 @@ class TransactionBranches:
             )
         self._take(step.keys, step)
         result = StepResult(StepFate.DONE, [self.value(entry) for entry in step.keys])
-        return self._answer(result, unconfirmed=not step.confirm)
+        return self._answer(result, unconfirmed=True)
 
     def _prepare(self, step: PrepareBranch) -> StepResult:
         branch = self.branch(step.transaction)

@@ -187,12 +187,12 @@ class PrimaryCopy:
         before may end (operations/V-3).
         """
         if isinstance(step, LockKeys):
-            names = {name for name, _ in step.keys}
+            names, holds = {name for name, _ in step.keys}, step.confirm
         elif isinstance(step, PrepareBranch):
             names = {seen.map for seen in step.seen} | {write.map for write in step.writes}
+            holds = step.locked
         else:
             return ""
-        holds = isinstance(step, PrepareBranch) and step.locked
         for name in sorted(names):
             if is_closed(copy.maps, name) or (self._moves.is_leaving(name) and not holds):
                 return f"the map {name!r} is being moved: roll the transaction back"

@@ -157,9 +157,8 @@ class Finishing:
             return AskBranch(finish.transaction, finish.owner, finish.participants)
         if finish.ending is Ending.COMMITTING and partition not in finish.locked:
             return CommitBranch(finish.transaction)
-        return RollBackBranch(
-            finish.transaction, finish.owner, finish.participants, partition in finish.fenced
-        )
+        fence = partition in finish.fenced
+        return RollBackBranch(finish.transaction, finish.owner, finish.participants, fence)
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
         finish = self._of_ticket.pop(ticket)
@@ -205,9 +204,7 @@ class Finishing:
     def _over(self, finish: Finish) -> None:
         del self._running[finish.transaction]
         committed = finish.ending is Ending.COMMITTING
-        kept = sorted(
-            {*finish.participants, *(finish.fenced & finish.locked)} if committed else finish.fenced
-        )
+        kept = finish.participants if committed else sorted(finish.fenced)
         if kept:
             due_ns = self._out.now_ns + (self._keep_ns if finish.fenced else FORGET_NS)
             self._remembered[finish.transaction] = (due_ns, kept)

@@ -4,7 +4,8 @@
   needs no second phase: its writes are one batch there.
 - transactions/C-7: A transaction commits only if it still holds all its locks, also those of entries that it has not
   written. Locks end with their primary (store/K-1). In partitions with writes prepare looks at them. The others are
-  asked before any prepare is sent: they lock the entries again, and the values must be the same.
+  asked before any prepare is sent. A lock that was lost is not taken again, although its entry may have the same value:
+  in between, that and other entries of the transaction may have been changed, and changed back.
 - transactions/C-4: The caller gets "rolled back" only if nothing of the transaction was or will be applied, and "done"
   only if everything is.
 
@@ -236,15 +237,12 @@ class TwoPhaseCommit:
         self, transaction: Transaction, partition: int, result: StepResult | None, outcome: Outcome
     ) -> None:
         """A partition has answered whether the transaction still holds its locks there (transactions/C-7)."""
-        if result is None:
-            # The request may still be on its way, and lock the entries.
-            transaction.doubted.add(partition)
         if result is None and outcome.status is Status.UNKNOWN:
             self._steps.wake(AGAIN_NS)
         elif result is None:
             transaction.why = _rollback_reason(result, outcome)
             self._rolled_back(transaction)
-        elif not self._still_holds(transaction, partition, result):
+        elif result.fate is not StepFate.DONE:
             transaction.why = NOT_HELD
             self._rolled_back(transaction)
         else:
@@ -253,10 +251,6 @@ class TwoPhaseCommit:
                 self._prepare(transaction)
             elif not transaction.checks:
                 self._done(transaction)
-
-    def _still_holds(self, transaction: Transaction, partition: int, result: StepResult) -> bool:
-        values = [transaction.entries[place].value for place in transaction.checks[partition]]
-        return result.fate is StepFate.DONE and result.values == values
 
     def _alone(self, transaction: Transaction) -> bool:
         return len(transaction.participants) == 1
@@ -288,8 +282,7 @@ class TwoPhaseCommit:
         self._answer(transaction, TransactionFate.DONE)
         transaction.phase = TransactionPhase.COMMITTING
         locked = transaction.partitions.difference(transaction.participants)
-        fenced = frozenset(locked & transaction.doubted)
-        self._finishing.roll_back(transaction.id, self._running.me, sorted(locked), fenced)
+        self._finishing.roll_back(transaction.id, self._running.me, sorted(locked), frozenset())
 
     def _answer(self, transaction: Transaction, fate: TransactionFate, why: str = "") -> None:
         reply, transaction.reply = transaction.reply, None
