@@ -11,7 +11,7 @@ from msgspec import structs
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.decisions import Decision, Update, Wait
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.operations import EventKind, Op, Request
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import (
     AskBranch,
@@ -86,6 +86,17 @@ class Partition:
         held = self.maps.get(TRANSACTIONS_MAP)
         return len(held.state.entries) if held is not None else 0
 
+    @property
+    def left(self) -> tuple[int, int]:
+        """Entries of transactions, and locks."""
+        return self.kept, len(self.copy.locks.held)
+
+    def updates(self, step: TransactionStep) -> list[tuple[Change, str, bytes]]:
+        """What a step would change."""
+        decision = self.decide(step)
+        assert isinstance(decision, Decision)
+        return [(update.change, update.map, update.key) for update in decision.updates]
+
 
 def lock(transaction: bytes, *keys: EntryKey) -> LockKeys:
     return LockKeys(transaction, ME, list(keys), 1000)
@@ -120,8 +131,9 @@ def test_an_entry_has_one_lock_and_who_else_wants_it_waits() -> None:
     assert (waits.waiter, waits.holder, waits.key, waits.ms) == (T2, T1, K1, 1000)
     assert waits.answer is not None
     assert decode_result(waits.answer) == StepResult(StepFate.LOCKED, holder=T1)
+    assert partition.updates(roll_back(T1)) == [], "backups do not know of the lock"
     partition.do(roll_back(T1))
-    assert partition.kept == 0
+    assert partition.left == (0, 0)
     assert partition.do(lock(T2, K1)).fate is StepFate.DONE
 
 
@@ -140,7 +152,7 @@ def test_who_is_in_no_transaction_waits_for_its_end_and_a_try_fails() -> None:
 
     waits = wait_for_lock(partition.copy.locks, Request(Op.SET, "m", [0], b"k1", b"x"), 77)
     assert isinstance(waits, Wait)
-    assert (waits.ms, waits.holder) == (77, T1)
+    assert (waits.ms, waits.holder, waits.key) == (77, T1, K1)
     assert waits.refused
     tried = wait_for_lock(partition.copy.locks, Request(Op.TRY_PUT, "m", [0], b"k1", b"x"), 77)
     assert tried == Decision(answer=False)
@@ -164,7 +176,34 @@ def test_one_partition_alone_needs_one_step() -> None:
     partition.do(lock(T1, K1, K2))
     step = prepare(T1, write(K1, b"v"), write(K2, None), participants=(0,))
     assert partition.do(step).fate is StepFate.DONE
-    assert (partition.value(K1), partition.value(K2), partition.kept) == (b"v", None, 0)
+    assert (partition.value(K1), partition.value(K2), partition.left) == (b"v", None, (0, 0))
+
+
+def test_listeners_get_what_a_transaction_has_done_to_an_entry() -> None:
+    partition = Partition()
+    partition.hold(K2, b"old")
+    for writes, kind in (
+        (write(K1, b"v"), EventKind.ADDED),
+        (write(K2, b"v"), EventKind.UPDATED),
+        (write(K2, None), EventKind.REMOVED),
+    ):
+        decision = partition.decide(prepare(T1, writes, participants=(0,), locked=False))
+        assert isinstance(decision, Decision)
+        assert [update.kind for update in decision.updates] == [kind]
+
+
+def test_a_branch_that_is_rolled_back_leaves_its_fence_or_nothing() -> None:
+    for fence in (False, True):
+        partition = Partition()
+        partition.do(lock(T1, K1))
+        partition.do(prepare(T1, write(K1, b"v")))
+        for _ in range(2):
+            assert partition.do(roll_back(T1, fence=fence)).fate is StepFate.DONE
+            found = list(partition.branches().all_branches())
+            assert [branch.state for _, branch in found] == [BranchState.ROLLED_BACK] * fence
+            assert partition.left == (fence, 0)
+            assert partition.updates(roll_back(T1, fence=fence)) == [], "nothing is left to be done"
+        assert partition.value(K1) is None
 
 
 def test_removing_what_is_not_there_takes_no_number() -> None:
@@ -183,9 +222,9 @@ def test_a_prepared_branch_shows_nothing_until_it_commits() -> None:
     assert partition.do(prepare(T1, write(K1, b"v"))).fate is StepFate.DONE, "asked again"
     assert partition.do(CommitBranch(T1)).fate is StepFate.DONE
     assert partition.value(K1) == b"v"
-    counter = partition.maps["m"].counter
+    assert partition.left == (1, 0), "its outcome"
+    assert partition.updates(CommitBranch(T1)) == [], "it is done once"
     assert partition.do(CommitBranch(T1)).fate is StepFate.DONE
-    assert partition.maps["m"].counter == counter, "it is done once"
     assert partition.do(lock(T2, K1)).values == [b"v"]
 
 
@@ -456,3 +495,8 @@ def test_locks_are_stored_at_once_while_members_expect_them_on_backups() -> None
     [update] = decision.updates
     assert (update.map, update.key) == (TRANSACTIONS_MAP, lock_key(*K1))
     assert update.value == encode(KeyLock(T1, ME))
+    assert decision.locks is not None
+    partition.copy.locks.change(decision.locks)
+    again = TransactionBranches(partition.copy, 0, stores=True).decide(lock(T1, K1))
+    assert isinstance(again, Decision)
+    assert again.updates == [], "it holds the lock"

@@ -707,14 +707,17 @@ def test_a_write_is_rejected_when_a_crash_has_ended_the_lock_of_what_it_rests_on
 
 
 @pytest.mark.rule("store/K-1")
-def test_the_owner_of_a_transaction_is_told_when_its_locks_have_gone() -> None:
-    stage, (one, _, three) = stage_of()
-    a = keys_at(stage, one.process, 1)[0]
-    tx = three.begin()
-    three.set(tx, **{a: "v"})
-    die(stage, one)
+@pytest.mark.parametrize("master", [False, True])
+def test_the_owner_of_a_transaction_is_told_when_its_locks_have_gone(*, master: bool) -> None:
+    """Also if its coordinator is the master, which names the new primaries in the same step."""
+    stage, desks = stage_of()
+    owner, primary = (desks[0], desks[2]) if master else (desks[2], desks[0])
+    a = keys_at(stage, primary.process, 1)[0]
+    tx = owner.begin()
+    owner.set(tx, **{a: "v"})
+    die(stage, primary)
     stage.wait(10)
-    told = three.start(tx, Op.GET, a)
+    told = owner.start(tx, Op.GET, a)
     stage.wait(0.1)
     assert told.fate is TransactionFate.ROLLED_BACK
     assert "its locks" in told.answer.why
