@@ -7,9 +7,11 @@ from tests.core.routing.test_retries import ASKER, BEN, NEW, Desk
 
 from holdfast.config import LimitSettings
 from holdfast.core.messages import Answer, Forward, Replicate
+from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.transactions import KeyLock, lock_key
 from holdfast.core.primary_backup import clearings
 from holdfast.core.primary_backup.clearings import EASE_NS, PAUSE_NS
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -179,6 +181,18 @@ def test_another_member_is_told_what_is_left() -> None:
     (answer,) = answers
     assert (answer.ticket, answer.outcome, answer.missed) == (7, Outcome(Status.OK, 10), [0])
     assert len(desk.entries) == 90
+
+
+@pytest.mark.rule("operations/T-1")
+def test_a_partition_with_a_locked_entry_is_cleared_later() -> None:
+    desk = ClearedDesk()
+    lock = KeyLock(b"1" * 16, ASKER)
+    desk.copy.locks.change(LockChanges([(lock_key("other", b"00"), lock), (lock_key("m", b"00"), lock)]))
+    desk.router.on_forward(ASKER, Forward(7, CLEAR))
+    desk.acknowledge()
+    answers = [message for _, message in desk.sent() if isinstance(message, Answer)]
+    assert len(desk.entries) == 100
+    assert [answer.missed for answer in answers] == [[0]]
 
 
 def test_several_take_turns() -> None:

@@ -38,7 +38,7 @@ from holdfast.core.model.transactions import (
     encode,
     lock_key,
 )
-from holdfast.core.operations.move_steps import NOT_FORGOTTEN
+from holdfast.core.operations.move_steps import LOCKED, NOT_FORGOTTEN
 from holdfast.core.operations.transaction_branches import LOCKED_TOO_LONG
 from holdfast.core.store.move_marks import mark_in, switch_in
 
@@ -271,6 +271,21 @@ def test_a_transaction_begins_nothing_in_a_map_that_is_being_moved() -> None:
         assert transact(primary, lock("other")).fate is StepFate.DONE
         assert transact(primary, ROLLBACK, Op.SETTLE).fate is StepFate.DONE
         assert transact(primary, prepare("other")).fate is StepFate.DONE
+
+
+@pytest.mark.rule("operations/V-3")
+def test_a_map_is_not_paused_while_a_transaction_has_locked_an_entry() -> None:
+    primary = moving()
+    transact(primary, lock("other"))
+    transact(primary, lock())
+    for released in (False, True):
+        step(primary, PauseMap(NUMBER, 1))
+        primary.acknowledge()
+        (outcome,) = primary.told
+        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome.value, bytes)
+        assert decode_move_answer(outcome.value).refused == ("" if released else LOCKED)
+        transact(primary, ROLLBACK, Op.SETTLE)
 
 
 @pytest.mark.rule("operations/V-3")

@@ -13,6 +13,7 @@ from holdfast.actions.list_transactions import ListTransactions, RollBackRunning
 from holdfast.config import MapSettings
 from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.levels import PRIMARY_LOCKS
 from holdfast.core.model.member_status import TransactionCounts
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -72,6 +73,19 @@ def committing(one: One) -> int:
         asked.serve()
     one.deliver()
     return token
+
+
+@pytest.mark.rule("operations/T-6")
+def test_locks_outlive_a_member_that_goes_while_backups_hold_them() -> None:
+    for level in (PRIMARY_LOCKS - 1, PRIMARY_LOCKS):
+        one = One()
+        tx = one.begin()
+        one.do(tx, Op.SET, K1, b"v")
+        one.table.rows[1] = Assignment(2, (GONE, ME))
+        one.out.level = level
+        view_changes(one, gone=[GONE])
+        fate = one.fate(one.commit(tx))
+        assert fate is (TransactionFate.ROLLED_BACK if level >= PRIMARY_LOCKS else DONE)
 
 
 # -- orders

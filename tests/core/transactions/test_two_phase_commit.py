@@ -36,6 +36,7 @@ from holdfast.core.model.transactions import (
     StepFate,
     TransactionId,
     TransactionStep,
+    lock_key,
 )
 from holdfast.core.transactions.two_phase_commit import CHECK_WAIT_MS, NOT_HELD
 from holdfast_lab.sim.ablations.switching import ablated
@@ -780,6 +781,26 @@ def test_a_transaction_that_has_lost_a_lock_is_rolled_back(lost: int) -> None:
     assert told(one, token) == (ROLLED_BACK, NOT_HELD)
     assert one.partitions.value(2, K2) == (b"changed" if lost == 2 else None)
     assert not any(copy.locks.held for copy in one.partitions.copies)
+
+
+@pytest.mark.rule("transactions/C-7")
+def test_prepare_looks_at_the_locks_of_all_entries_of_its_partition() -> None:
+    """Also those that were only read; they need no step of their own."""
+    for lost in (False, True):
+        one, tx = written(K1)
+        read = key_in(1, 1)
+        one.prompt()
+        one.do(tx, Op.GET, read, for_update=True)
+        one.slow()
+        token = one.commit(tx)
+        prepare = one.next(PrepareBranch)
+        assert steps(one) == []
+        assert prepare.step.held == [(MAP, read)]  # type: ignore[union-attr]
+        if lost:
+            del one.partitions.copies[1].locks.held[lock_key(MAP, read)]
+        prepare.serve()
+        one.deliver()
+        assert told(one, token) == ((ROLLED_BACK, NOT_HELD) if lost else (DONE, ""))
 
 
 @pytest.mark.rule("transactions/C-7")

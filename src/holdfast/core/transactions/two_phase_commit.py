@@ -11,9 +11,10 @@
 
 One phase can end in doubt. Example: a transaction writes in partition 1 alone. Its prepare applies the writes and
 leaves no branch behind, and the primary crashes before it answers. The prepare is sent again, with the same request id,
-to the next primary. If that one does not remember the id (`replication.request_ids` is 0, or many requests have come
-since) it finds no locks, and cannot distinguish "committed" from "locks lost": the caller gets "unknown". With two
-partitions each branch keeps its state until all know the outcome.
+to the next primary. That one remembers the id if the writes have reached it; otherwise it finds no locks, and the
+transaction is rolled back. As for all requests (routing/R-2), this is right while at most `replication.request_ids`
+others have come since. Without ids it cannot distinguish "committed" from "locks lost": the caller gets "unknown". With
+two partitions each branch keeps its state until all know the outcome.
 """
 
 from __future__ import annotations
