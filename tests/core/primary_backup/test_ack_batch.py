@@ -10,6 +10,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.records import Change, Puts, Record, pack_puts
 from holdfast.core.primary_backup.ack_batch import NAMED, AckBatch, by_map, when_all_done
+from holdfast.core.primary_backup.replication_targets import ANY_MAP
 from holdfast.core.store.replica import MapReplica, map_replica
 
 BEN, CAL, DEB = "ben", "cal", "deb"
@@ -165,3 +166,7 @@ def test_an_open_batch_of_reads_says_which_maps_were_read() -> None:
     operation = batch.operation()
     assert (operation.kind, operation.count, operation.places) == ("confirmed answers", 0, {"m": {2, 3}})
     assert operation.waits_for == "backups to acknowledge"
+    batch.add_read(4, ANY_MAP, frozenset())
+    assert batch.operation().places == {"m": {2, 3}, "(all maps)": {4}}, (
+        "no operator knows a map without a name"
+    )

@@ -15,6 +15,8 @@ Written = tuple[int, AnyReplica, Recorded]
 NO_MEMBERS: frozenset[str] = frozenset()
 NAMED = 5
 """Messages list so many partitions, and then give the count."""
+ALL_MAPS = "(all maps)"
+"""For operators: an answer waits for the writes to all maps of a partition (`ANY_MAP`)."""
 
 
 class AckBatch:
@@ -113,7 +115,7 @@ class AckBatch:
                 count += update.count if isinstance(update, Puts) else 1
         for partition, names in self.pending_reads.items():
             for name in names:
-                places.setdefault(name, set()).add(partition)
+                places.setdefault(name or ALL_MAPS, set()).add(partition)
         words = ["backups to acknowledge"] if self.need or self.slow_async else []
         if not self.on_disk:
             words.append("this member's own disk")
