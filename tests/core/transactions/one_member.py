@@ -12,7 +12,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings, TransactionSettings
+from holdfast.config import (
+    TRANSACTIONS_MAP,
+    LimitSettings,
+    MapSettings,
+    PartitionSettings,
+    Settings,
+    TransactionSettings,
+)
 from holdfast.core.effects import Complete, Note, Send, SetTimer
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus
@@ -217,9 +224,9 @@ class Partitions:
 
     @property
     def kept(self) -> int:
-        """Locks and branches, everywhere."""
-        every = [self.branches(partition) for partition in range(COUNT)]
-        return sum(len(list(one.all_locks())) + len(list(one.all_branches())) for one in every)
+        """Locks, and entries of locks and branches, everywhere."""
+        stored = [copy.maps[TRANSACTIONS_MAP].state for copy in self.copies if TRANSACTIONS_MAP in copy.maps]
+        return sum(len(copy.locks.held) for copy in self.copies) + sum(len(one.entries) for one in stored)
 
 
 def settings_of(**changed: Any) -> Settings:

@@ -22,8 +22,10 @@ from tests.lab.sim.transaction_stage import (
 
 from holdfast.actions.drain import Drain
 from holdfast.actions.evict import Evict
+from holdfast.actions.upgrade import Upgrade
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.events import ActionRequested
+from holdfast.core.model.levels import OF_THIS_BUILD, PRIMARY_LOCKS, FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.topology import MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import (
@@ -45,6 +47,9 @@ from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.workload import MAP
 from holdfast_lab.sim.world import Process
+
+BEFORE = FeatureLevels(OF_THIS_BUILD.lowest, PRIMARY_LOCKS - 1)
+"""The build before locks left the backups."""
 
 
 def stage_of(hosts: int = 3, backups: int = 1, **changed: object) -> tuple[Stage, list[Desk]]:
@@ -785,3 +790,58 @@ def test_locks_move_with_their_partition(monkeypatch: pytest.MonkeyPatch) -> Non
     stage, (one, _, three) = stage_of()
     locked, told = drained(stage, one, three)
     assert (locked, told.fate) == (False, TransactionFate.ROLLED_BACK)
+
+
+def of_levels(*builds: FeatureLevels) -> tuple[Stage, list[Desk]]:
+    stage = Stage(len(builds), settings=transactional(), builds=builds)
+    return stage, [Desk(stage, process) for process in stage.processes]
+
+
+@pytest.mark.rule("operations/T-6")
+def test_locks_outlive_their_primary_while_a_member_of_an_older_build_is_there() -> None:
+    stage, (one, _, three) = of_levels(BEFORE, OF_THIS_BUILD, OF_THIS_BUILD)
+    a = keys_at(stage, one.process, 1)[0]
+    tx = three.begin()
+    three.set(tx, **{a: "v"})
+    die(stage, one)
+    until(stage, partial(stage.lives, a), 30)
+    plain = put(stage, three.process, a, "other")
+    stage.wait(2)
+    assert not done(plain)
+    told = three.commit(tx)
+    stage.wait(5)
+    assert told.fate is TransactionFate.DONE
+    assert done(plain)
+    assert values(stage, three.process, a) == ["other"]
+    clean(stage)
+
+
+@pytest.mark.rule("operations/T-6")
+@pytest.mark.parametrize("dies", [False, True])
+def test_locks_that_backups_hold_are_released_after_the_level_was_raised(*, dies: bool) -> None:
+    """A transaction has locked one entry before, and another one after that."""
+    stage, (one, two, three, four) = of_levels(BEFORE, *[OF_THIS_BUILD] * 3)
+    one.process.step(partial(one.process.driver.handle, ActionRequested(Drain())))
+    stage.wait(30)
+    die(stage, one)
+    stage.rest()
+    a, b = keys_at(stage, three.process, 2)
+    tx = two.begin()
+    two.set(tx, **{a: "v"})
+    before = kept(stage)
+    assert before > 1, "a backup holds it, too"
+    raised = Upgrade(OF_THIS_BUILD.highest)
+    two.process.step(partial(two.process.driver.handle, ActionRequested(raised)))
+    until(stage, lambda: {each.level for each in stage.cluster.pictures()} == {raised.level}, 30)
+    two.set(tx, **{b: "w"})
+    assert kept(stage) == before + 1, "the primary alone knows this one"
+    if dies:
+        die(stage, three)
+        until(stage, partial(stage.lives, a), 30)
+        stage.wait(5)
+    told = two.commit(tx)
+    stage.wait(10)
+    assert told.fate is (TransactionFate.ROLLED_BACK if dies else TransactionFate.DONE)
+    assert values(stage, four.process, a, b) == ([None, None] if dies else ["v", "w"])
+    assert kept(stage) == 0
+    clean(stage)

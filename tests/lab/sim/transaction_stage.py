@@ -9,7 +9,7 @@ import msgspec
 from tests.lab.sim.stage import Stage
 
 from holdfast.actions.list_transactions import ListTransactions, TransactionList
-from holdfast.config import Settings
+from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.transaction_orders import (
@@ -22,7 +22,6 @@ from holdfast.core.model.transaction_orders import (
     TransactionOrder,
 )
 from holdfast.core.model.transactions import TransactionId
-from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.cluster import simulated_settings
 from holdfast_lab.sim.workload import MAP
@@ -139,13 +138,10 @@ def values(stage: Stage, process: Process, *keys: str) -> list[str | None]:
 
 
 def kept(stage: Stage) -> int:
-    """Locks and branches on all copies."""
-    count = 0
-    for member in stage.cluster.members():
-        for copy in member.copies.held.values():
-            branches = TransactionBranches(copy, 0)
-            count += len(list(branches.all_locks())) + len(list(branches.all_branches()))
-    return count
+    """Locks on primaries, and entries of locks and branches on all copies."""
+    copies = [copy for member in stage.cluster.members() for copy in member.copies.held.values()]
+    stored = [copy.maps[TRANSACTIONS_MAP].state for copy in copies if TRANSACTIONS_MAP in copy.maps]
+    return sum(len(copy.locks.held) for copy in copies) + sum(len(state.entries) for state in stored)
 
 
 def put(stage: Stage, process: Process, key: str, value: str) -> list[Outcome]:
