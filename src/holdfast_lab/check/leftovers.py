@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import SECOND
+from holdfast.core.model.transactions import decode_lock, transaction_of
 from holdfast.core.store.map_state import MapState
+from holdfast.core.store.partition_copy import PartitionCopy
 
 OVER_NS = 10 * SECOND
 """How long after its end an entry, and notes about it, may remain, since only some are swept at a time."""
@@ -35,6 +38,7 @@ def _copies(member: MemberView) -> list[str]:
         if index < 0:
             problems.append(f"partition {partition}: keeps a copy that is not its own")
             continue
+        problems += [f"partition {partition}: {what}" for what in _locks(copy, owner=owner)]
         for held in copy:
             if not member.maps.holds(held.name, index):
                 problems.append(
@@ -44,6 +48,18 @@ def _copies(member: MemberView) -> list[str]:
                 found = _entries(held.state, member.now_ns - OVER_NS, backup=not owner)
                 problems += [f"partition {partition}: map {held.name}: {what}" for what in found]
     return problems
+
+
+def _locks(copy: PartitionCopy, *, owner: bool) -> list[str]:
+    """Locks of transactions that have ended: a look later those of running ones are gone."""
+    kept = copy.maps.get(TRANSACTIONS_MAP)
+    stored = kept.state.entries if kept is not None else {}
+    entries = {key: decode_lock(value) for key, value in stored.items() if transaction_of(key) is None}
+    problems = [] if owner or not copy.locks.held else ["locks in memory, and not the owner"]
+    problems += (
+        [] if entries.keys() <= copy.locks.held.keys() or not owner else ["stored locks that are not held"]
+    )
+    return problems + [f"a lock of {lock.transaction.hex()}" for lock in (copy.locks.held | entries).values()]
 
 
 def _entries(held: MapState, since_ns: int, *, backup: bool) -> list[str]:

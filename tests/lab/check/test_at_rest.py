@@ -8,11 +8,13 @@ import pytest
 from tests.core.store.noted import deadlines
 from tests.lab.sim.stage import Stage
 
+from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.hosted_services import Endpoint, MigrationEvent
 from holdfast.core.member import Member
 from holdfast.core.messages import Enlist
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Request
+from holdfast.core.model.transactions import KeyLock, encode, lock_key
 from holdfast.core.routing.pending import Parked
 from holdfast.core.state_transfer.destination import StagingReplica
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -148,7 +150,28 @@ def keep_a_hash(member: Member) -> None:
     own(member).open(MAP).state.hashes[b"gone"] = 1
 
 
+LOCK = KeyLock(b"1" * 16, MemberId("gone"))
+
+
+def keep_a_lock(member: Member) -> None:
+    own(member).locks.held[lock_key(MAP, b"k")] = LOCK
+
+
+def keep_a_stored_lock(member: Member) -> None:
+    for copy in member.copies.held.values():
+        copy.open(TRANSACTIONS_MAP).state.store(lock_key(MAP, b"k"), encode(LOCK), 0, 0, 0, 0)
+
+
+def keep_locks_of_before(member: Member) -> None:
+    for copy in member.copies.held.values():
+        copy.locks.held[lock_key(MAP, b"k")] = LOCK
+
+
 KEPT = [
+    (keep_a_lock, f"a lock of {LOCK.transaction.hex()}"),
+    (keep_a_stored_lock, f"a lock of {LOCK.transaction.hex()}"),
+    (keep_a_stored_lock, "stored locks that are not held"),
+    (keep_locks_of_before, "locks in memory, and not the owner"),
     (keep_a_copy, "keeps a copy that is not its own"),
     (stay_in_office, "in office, and not the owner"),
     (keep_a_shadow, "1 left: staging replicas"),
