@@ -68,7 +68,7 @@ def test_locks_of_aiocache_hold(addresses: str) -> None:
 
         async def make() -> None:
             nonlocal made
-            async with RedLock(cache, "k", lease=2):
+            async with RedLock(cache, "k", lease=60):
                 if await cache.get("k") is None:
                     made += 1
                     await asyncio.sleep(0.05)

@@ -223,7 +223,7 @@ class TransactingStage(Keeping):
     def hold_commits(self, host: int) -> None:
         """What is begun there is prepared, and not committed."""
         told = Desk(self, self.process(host)).order(HoldCommits(HOLD, 60_000))
-        self.wait(0.01)
+        self.until(lambda: told.fate is not None)  # when the commits under way have ended
         assert told.fate is TransactionFate.DONE
 
     def resume_commits(self, host: int) -> None:
