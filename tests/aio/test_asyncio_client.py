@@ -402,3 +402,24 @@ def test_wrong_arguments_are_named(cluster: LocalCluster) -> None:
             assert await flights.size() == 0
 
     asyncio.run(run())
+
+
+def test_requests_of_one_connection_are_answered_in_their_order(cluster: LocalCluster) -> None:
+    """The first request of a map goes another way than the next ones, which may find nothing to change."""
+
+    async def order(client: Client, number: int) -> list[int]:
+        answered: list[int] = []
+        fresh = client.map(f"fresh {number}")
+
+        async def put(place: int) -> None:
+            await fresh.put_if_absent("k", place)
+            answered.append(place)
+
+        await asyncio.gather(*(put(place) for place in range(3)))
+        return answered
+
+    async def use() -> list[list[int]]:
+        async with Client(cluster.client_addresses()) as client:
+            return [await order(client, number) for number in range(10)]
+
+    assert asyncio.run(use()) == [[0, 1, 2]] * 10

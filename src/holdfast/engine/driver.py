@@ -309,6 +309,11 @@ class Driver:
             self.world.soon(self._run)
         self._run(ends=False)
 
+    def end_step(self) -> None:
+        """End the step that requests of this turn have left open."""
+        if self.member.open_step.is_open:
+            self._run()
+
     def enter(self) -> None:
         """Set the time of the step. Sessions call this before they use the data lane."""
         self._out.now_ns = self.world.now_ns()
@@ -356,8 +361,7 @@ class Driver:
 
     def end_buffer(self) -> None:
         """A read buffer of another member was handled: run what waits for no more than that."""
-        if self.member.open_step.is_open:
-            self._run()
+        self.end_step()
         if self._ends_with_buffer:
             self._end_turn()
 

@@ -278,6 +278,7 @@ class OneMemberGrid:
         self.master = ME
         self.owners: dict[int, str | None] = {}
         """Partitions whose owner is not this member."""
+        self.steps_ended = 0
         self.told: list[News] = []
         self.complete = True
         self.news_listeners: list[Callable[[News], None]] = []
@@ -480,6 +481,9 @@ class OneMemberGrid:
 
     def runs_transaction(self, transaction: bytes) -> bool:
         return False
+
+    def end_step(self) -> None:
+        self.steps_ended += 1
 
     def order_transaction(self, order: object, done: Callable[[Any], None]) -> None:
         done(TransactionAnswer(TransactionFate.NOT_ACTIVE, why="there are no transactions here"))

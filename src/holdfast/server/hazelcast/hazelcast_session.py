@@ -201,6 +201,8 @@ class HazelcastSession:
         self._fragments = Fragments(self._limits.frame_bytes)
         self._skip: Skip | None = None
         """Skips the rest of a message that is too large."""
+        self._has_asked = False
+        """The member may not have sent yet what an earlier request of this read buffer has caused."""
         self._buffers = 0
         self._buffers_seen = -1
         self._heard_ns = 0
@@ -497,6 +499,9 @@ class HazelcastSession:
         else:
             answers = bytes(self._unsealed)
             self._unsealed.clear()
+            if self._has_asked:
+                self._has_asked = False
+                self._grid.end_step()
             self._flow.held += len(answers)
             tally = self._tally
             if tally is None:
@@ -615,6 +620,7 @@ class HazelcastSession:
             talk.close(f"{name_of(kind)} without authentication")
             return
         talk.handed_over = False
+        self._has_asked = True
         self._flow.spent += REQUEST_UNITS
         try:
             if known_kind is None:
