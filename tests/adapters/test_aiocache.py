@@ -26,7 +26,7 @@ async def gone(cache: HoldfastCache, key: str) -> None:
 
 
 def test_every_operation_does_what_aiocache_says(addresses: str) -> None:
-    cache = cache_of(addresses, "aiocache", namespace="ours:")
+    cache = cache_of(addresses, "every operation of aiocache", namespace="ours:")
 
     async def use() -> None:
         assert await cache.set("k", {"a": (1, b"2")}, ttl=0.05)
