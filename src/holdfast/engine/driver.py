@@ -101,6 +101,7 @@ class Driver:
         self._answer_bytes = member.settings.limits.answer_bytes
         self._unread: set[MemberId] = set()
         self.lane: EntryLane = member.lane
+        member.lane.end_step = self.end_buffer
         self.recorded: LifeRecorder | None = None
         self.callers = Callers(self._put, self._share)
         self._turn_ends = False
@@ -309,11 +310,6 @@ class Driver:
             self.world.soon(self._run)
         self._run(ends=False)
 
-    def end_step(self) -> None:
-        """End the step that requests of this turn have left open."""
-        if self.member.open_step.is_open:
-            self._run()
-
     def enter(self) -> None:
         """Set the time of the step. Sessions call this before they use the data lane."""
         self._out.now_ns = self.world.now_ns()
@@ -361,7 +357,8 @@ class Driver:
 
     def end_buffer(self) -> None:
         """A read buffer of another member was handled: run what waits for no more than that."""
-        self.end_step()
+        if self.member.open_step.is_open:
+            self._run()
         if self._ends_with_buffer:
             self._end_turn()
 

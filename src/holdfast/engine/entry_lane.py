@@ -102,6 +102,9 @@ class EntryLane(Protocol):
         waits until that is safe too. `remove` calls this itself if it finds nothing.
         """
 
+    end_step: Callable[[], None]
+    """Sends what requests of this turn have caused so far, apart from what follows."""
+
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
         """Whether a transaction has locked the entry; then write with `Grid.execute`, which waits. Ask if
         `copy.locks.held` is not empty.

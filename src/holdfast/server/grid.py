@@ -257,11 +257,6 @@ class Grid(Protocol):
     def runs_transaction(self, transaction: TransactionId) -> bool:
         """Whether this member coordinates the transaction, and it is still open."""
 
-    def end_step(self) -> None:
-        """Send what requests of this turn have caused so far, apart from what follows. Without that a session gets the
-        response of the data lane first, if one acknowledgement completes both.
-        """
-
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
         """Carry out a session's or an operator's request about a transaction of this member; `done` is called
         once.

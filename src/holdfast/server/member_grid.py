@@ -412,9 +412,6 @@ class MemberGrid:
     def runs_transaction(self, transaction: TransactionId) -> bool:
         return self.member.picture.runs_transaction(transaction)
 
-    def end_step(self) -> None:
-        self.driver.end_step()
-
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
         self.driver.callers.order_transaction(order, done)
 

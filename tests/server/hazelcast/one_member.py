@@ -72,6 +72,7 @@ class OneLane:
         self.resting: list[tuple[int, str]] = []
         self.confirms_reads = False
         self.open_puts: None = None
+        self.end_step: Callable[[], None] = lambda: None
         self.settled = False
         self.batch: AckBatch | None = None
         """What ended buffers join, unless they are settled."""
@@ -278,7 +279,6 @@ class OneMemberGrid:
         self.master = ME
         self.owners: dict[int, str | None] = {}
         """Partitions whose owner is not this member."""
-        self.steps_ended = 0
         self.told: list[News] = []
         self.complete = True
         self.news_listeners: list[Callable[[News], None]] = []
@@ -481,9 +481,6 @@ class OneMemberGrid:
 
     def runs_transaction(self, transaction: bytes) -> bool:
         return False
-
-    def end_step(self) -> None:
-        self.steps_ended += 1
 
     def order_transaction(self, order: object, done: Callable[[Any], None]) -> None:
         done(TransactionAnswer(TransactionFate.NOT_ACTIVE, why="there are no transactions here"))

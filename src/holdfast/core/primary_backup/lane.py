@@ -130,6 +130,7 @@ class Lane:
         self._me = me
         self._settings = settings
         self._out = out
+        self.end_step = _nothing
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
         self._swept = 0
         """Where the next sweep begins."""
@@ -568,3 +569,7 @@ class Lane:
             **self.batches.leftovers,
             "destinations of migrations": len(self.joining),
         }
+
+
+def _nothing() -> None:
+    """No step of this member is shared."""

@@ -202,7 +202,6 @@ class HazelcastSession:
         self._skip: Skip | None = None
         """Skips the rest of a message that is too large."""
         self._has_asked = False
-        """The member may not have sent yet what an earlier request of this read buffer has caused."""
         self._buffers = 0
         self._buffers_seen = -1
         self._heard_ns = 0
@@ -500,8 +499,9 @@ class HazelcastSession:
             answers = bytes(self._unsealed)
             self._unsealed.clear()
             if self._has_asked:
+                # The lane's responses would come first if one acknowledgement completed both.
                 self._has_asked = False
-                self._grid.end_step()
+                self._lane.end_step()
             self._flow.held += len(answers)
             tally = self._tally
             if tally is None:
