@@ -45,22 +45,36 @@ BYTE_NS = 10
 
 
 class _File:
-    def __init__(self, data: bytes) -> None:
-        """The data is durable."""
+    """Journal segments begin as 64 MB of zeros: what follows the last written byte is not kept."""
+
+    def __init__(self, data: bytes, size: int = 0) -> None:
+        """The data is durable; zeros follow it up to the size."""
         self.seen = bytearray(data)
         self.durable = bytearray(data)
+        self.size = self.durable_size = max(size, len(data))
         self.unsynced: list[tuple[int, bytes]] = []
         self.unreadable: set[int] = set()
+
+    @property
+    def differs(self) -> bool:
+        """Whether something is visible that is not durable."""
+        length = max(len(self.seen), len(self.durable))
+        same = self.seen.ljust(length, b"\0") == self.durable.ljust(length, b"\0")
+        return self.size != self.durable_size or not same
+
+    def read(self, offset: int, end: int) -> bytes:
+        return bytes(self.seen[offset:end]).ljust(end - offset, b"\0")
 
     def write(self, offset: int, data: bytes) -> None:
         if not data:
             return
         end = offset + len(data)
-        if end > len(self.seen):
-            self.seen.extend(bytes(end - len(self.seen)))
+        self.size = max(self.size, end)
+        _reach(self.seen, end)
         self.seen[offset:end] = data
         for sector in range(offset // SECTOR, (end - 1) // SECTOR + 1):
-            self.unsynced.append((sector, bytes(self.seen[sector * SECTOR : (sector + 1) * SECTOR])))
+            start = sector * SECTOR
+            self.unsynced.append((sector, self.read(start, min(start + SECTOR, self.size))))
             self.unreadable.discard(sector)
 
     def sync(self) -> None:
@@ -94,12 +108,24 @@ class _File:
 
     def forget(self) -> None:
         self.seen = bytearray(self.durable)
+        self.size = self.durable_size
 
     def _settle(self, sector: int, state: bytes) -> None:
         start = sector * SECTOR
-        if len(self.durable) < start:
-            self.durable.extend(bytes(start - len(self.durable)))
+        _reach(self.durable, start)
         self.durable[start : start + len(state)] = state
+        self.durable_size = max(self.durable_size, start + len(state))
+
+    def flip(self, at: int, bit: int) -> None:
+        for data, size in ((self.durable, self.durable_size), (self.seen, self.size)):
+            if at < size:
+                _reach(data, at + 1)
+                data[at] ^= bit
+
+
+def _reach(data: bytearray, end: int) -> None:
+    if end > len(data):
+        data.extend(bytes(end - len(data)))
 
 
 class _Line:
@@ -180,22 +206,22 @@ class SimDisk:
         if not names:
             return ""
         name = self.random.choice(names)
-        data = self._files[name].durable
+        data, size = self._files[name].durable, self._files[name].durable_size
         sectors = range((len(data) + SECTOR - 1) // SECTOR)
         start = SECTOR * self.random.choice(
             [each for each in sectors if any(data[each * SECTOR : (each + 1) * SECTOR])]
         )
-        return self.spoil(name, self.random.randrange(start, min(start + SECTOR, len(data))))
+        return self.spoil(name, self.random.randrange(start, min(start + SECTOR, size)))
 
     def spoil(self, name: str, at: int, kind: str = "") -> str:
         """Damage the byte at this offset, or its sector. `kind`: flip, zero or unreadable; random by default."""
         kind = kind or self.random.choice(["flip", "flip", "zero", "unreadable"])
         file, start = self._files[name], at - at % SECTOR
         bit = 1 << self.random.randrange(8)
+        if kind == "flip":
+            file.flip(at, bit)
         for data in (file.durable, file.seen):
-            if kind == "flip" and at < len(data):
-                data[at] ^= bit
-            elif kind == "zero":
+            if kind == "zero":
                 data[start : start + SECTOR] = bytes(len(data[start : start + SECTOR]))
         if kind == "unreadable":
             file.unreadable.add(start // SECTOR)
@@ -204,7 +230,10 @@ class SimDisk:
         return what
 
     def contents(self) -> dict[str, bytes]:
-        return {name: bytes(self._files[name].seen) for name in sorted(self._files)}
+        return {name: self._files[name].read(0, self._files[name].size) for name in self.names()}
+
+    def names(self) -> list[str]:
+        return sorted(self._files)
 
     # -- used by the mounted disk
 
@@ -252,7 +281,7 @@ class SimDisk:
 
     def _needs_room(self, deed: Deed) -> bool:
         if isinstance(deed, Write):
-            return deed.offset + len(deed.data) > len(self.file(deed.name).seen)
+            return deed.offset + len(deed.data) > self.file(deed.name).size
         return isinstance(deed, Create | Put)
 
     def _do(self, deed: Deed, made: tuple[str, bytes] | None) -> None:
@@ -262,7 +291,7 @@ class SimDisk:
             case Create(name, size):
                 assert name not in self._files, f"{self.name}: {name} is there already"
                 self._trace(f"creates {name} of {size}")
-                self._name(name, bytes(size))
+                self._name(name, b"", size)
             case Write(name, offset, data):
                 self._trace(f"writes {name} at {offset}", data)
                 self.file(name).write(offset, data)
@@ -283,9 +312,9 @@ class SimDisk:
             case _:
                 assert_never(deed)
 
-    def _name(self, name: str, data: bytes) -> None:
+    def _name(self, name: str, data: bytes, size: int = 0) -> None:
         """Make a file durable with its name, and all earlier changes of names with it."""
-        self._files[name] = _File(data)
+        self._files[name] = _File(data, size)
         self._ghosts.clear()
 
     def _rename(self, name: str, to: str) -> None:
@@ -318,7 +347,7 @@ class SimDisk:
         for name in sorted(self._files):
             # Data of a failed sync stays visible until its memory is reused.
             file = self._files[name]
-            if not file.unsynced and file.seen != file.durable and self.random.random() < 0.5:
+            if not file.unsynced and file.differs and self.random.random() < 0.5:
                 file.forget()
 
     def _do_in_part(self, deed: Deed, made: tuple[str, bytes] | None) -> None:
@@ -344,17 +373,17 @@ class MountedDisk:
     # -- reading
 
     def names(self) -> list[str]:
-        return list(self.disk.contents())
+        return self.disk.names()
 
     def size(self, name: str) -> int:
-        return len(self.disk.file(name).seen)
+        return self.disk.file(name).size
 
     def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
         file = self.disk.file(name)
-        end = len(file.seen) if size < 0 else min(offset + size, len(file.seen))
+        end = file.size if size < 0 else min(offset + size, file.size)
         if file.unreadable.intersection(range(offset // SECTOR, (end + SECTOR - 1) // SECTOR)):
             raise DiskFailed(f"{self.disk.name}: {name} cannot be read between {offset} and {end}")
-        return bytes(file.seen[offset:end])
+        return file.read(offset, end)
 
     def wall_ms(self) -> int:
         return self.disk.wall_ms()
