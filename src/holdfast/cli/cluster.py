@@ -12,6 +12,7 @@ from holdfast.actions.check_safety import CheckSafety
 from holdfast.cli.action_commands import add_actions
 from holdfast.cli.answers import Answer
 from holdfast.cli.baseline import baseline
+from holdfast.cli.exchange import add_exchange
 from holdfast.cli.exit_statuses import FAILED, status_of
 from holdfast.cli.levels import show_levels
 from holdfast.cli.operator_command import Call, declared_command
@@ -89,6 +90,7 @@ def safe(call: Call, *, wait_s: float) -> Generator[SafetyShown, None, int | Non
 
 
 add_restart(cluster)
+add_exchange(cluster)
 cluster.add_command(watch)
 cluster.add_command(baseline)
 add_actions(cluster, "cluster", {"state": show_state, "upgrade": show_levels})

@@ -102,6 +102,7 @@ STATUSES: Table = {
         "rejected, or a member was not restarted",
         "not in time, or unknown whether a member was restarted",
     ),
+    "cluster exchange": SHOWS,
     "cluster watch": _reads("ended by Ctrl-C", "rejected"),
     "cluster baseline show": SHOWS,
     "verify": _COMPARES,

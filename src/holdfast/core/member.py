@@ -77,6 +77,7 @@ class Member:
         self.table_replication = TableReplication(
             self.table, settings, self.membership, self.out, self.log, self
         )
+        self.exchanges = self.table_replication.exchanges
         self.listeners = EntryListeners(self.me, self.out, self.membership, rows)
         self.ack_clients = ClientAcks(self.out, self.membership)
         told_by_backups = settings.replication.backup_acks == "client"
@@ -617,6 +618,7 @@ def _bound_flight(member: Member, max_in_flight_bytes: int) -> None:
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (
         lambda member, it: member.note_changed(),
+        lambda member, it: member.exchanges.on_view(it),
         lambda member, it: member.on_maps(it),
         lambda member, it: member.repair.map_copies.on_view(it),
         lambda member, it: member.log.on_view(it),
@@ -668,6 +670,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.FilesHeardOf: (lambda member, it: member.log.on_files(it),),
     n.AssignmentChanged: (
         lambda member, it: member.note_changed(),
+        lambda member, it: member.exchanges.on_assignment(it),
         lambda member, it: member.log.on_assignment(it),
         lambda member, it: member.destination.on_assignment(it),
         lambda member, it: member.source.on_assignment(it),
@@ -687,9 +690,14 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.RoundCommitted: (lambda member, it: member.migrations.on_committed(it),),
     n.RoundDurable: (lambda member, it: member.table_replication.on_durable(it),),
     n.CopyDurable: (lambda member, it: member.activation.on_durable(it),),
+    n.ActivationBegan: (lambda member, it: member.exchanges.on_activation(it),),
     n.ReplicaDiffers: (lambda member, it: member.source.bring_up_to_date(it),),
-    n.LeadershipTaken: (lambda member, it: member.serving.take(it.partition),),
+    n.LeadershipTaken: (
+        lambda member, it: member.exchanges.on_leadership(it),
+        lambda member, it: member.serving.take(it.partition),
+    ),
     n.ServingBegan: (
+        lambda member, it: member.exchanges.on_serving(it),
         lambda member, it: member.router.served(it.partition),
         lambda member, it: member.source.became_primary(),
         lambda member, it: member.transactions.on_served(it.partition),
@@ -700,6 +708,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     ),
     n.HandoverEnded: (lambda member, it: member.serving.serve(it.partition),),
     n.PartitionDrained: (lambda member, it: member.source.on_drained(it),),
+    n.LastChunkReceived: (lambda member, it: member.exchanges.on_last_chunk(it),),
     n.ReplicaWhole: (lambda member, it: member.destination.on_whole(it),),
     n.RecordsTaken: (lambda member, it: member.repair.on_records(it),),
     n.MapEmptied: (lambda member, it: member.repair.forgetting.on_emptied(it),),

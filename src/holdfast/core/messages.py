@@ -518,6 +518,8 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """In the last chunk: recently applied ones (`Remembered.encode`)."""
     earlier: list[FillRecords] = []
     """For maps with change streams: updates whose effect is in the content, or in the receiver's base."""
+    paused_ns: int = 0
+    """In the last chunk: for how long the partition has accepted no writes."""
 
     def after_wait(self, waited_ns: int) -> Fill:
         maps = [part.after_wait(waited_ns) for part in self.maps]

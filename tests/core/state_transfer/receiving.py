@@ -37,6 +37,7 @@ class Side:
 
     def __init__(self, *row: MemberId, holds: bool = False, journal: bool = False) -> None:
         self.out = Outbox(self)
+        self.last_chunks: list[n.LastChunkReceived] = []
         self.log = Log(self.out, on=journal)
         self.rows = [Assignment(5, row)]
         self.around = Around()
@@ -59,6 +60,8 @@ class Side:
                 self.destination.on_whole(notice)
             case n.CheckpointEnded():
                 self.destination.on_checkpoint(notice)
+            case n.LastChunkReceived():
+                self.last_chunks.append(notice)
 
     def tell(self, message: Fill | Replicate, sender: MemberId = OWNER) -> None:
         if isinstance(message, Fill):

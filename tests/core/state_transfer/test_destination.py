@@ -20,6 +20,7 @@ from holdfast.core.messages import (
     Section,
 )
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.notices import LastChunkReceived
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Demand
@@ -301,3 +302,15 @@ def test_what_is_half_filled_is_dropped_in_exile_and_what_is_whole_stays() -> No
         state(side)
         side.destination.on_view(removed())
         assert len(side.destination.staging) == kept
+
+
+def test_next_primary_learns_how_long_writes_have_stopped() -> None:
+    """Only with the last chunk, and no other replica learns it."""
+    for index, told in ((0, [LastChunkReceived(0, 70)]), (1, [])):
+        side = Side(OWNER, OTHER)
+        for number in range(3):
+            fill = chunk(number, 2 if number else 0, last=number == 2)
+            side.tell(msgspec.structs.replace(fill, index=index, paused_ns=70 if number == 2 else 0))
+            assert side.last_chunks == (told if number == 2 else [])
+        side.tell(msgspec.structs.replace(fill, index=index, paused_ns=90))
+        assert side.last_chunks == told, "a repeated chunk has no effect"

@@ -31,6 +31,8 @@ from holdfast.core.messages import (
     MigrationReady,
     MigrationRefused,
     MigrationRequest,
+    Replicate,
+    Replicated,
 )
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
@@ -162,6 +164,21 @@ def test_when_a_backup_does_not_acknowledge_the_destination_hears_that_it_is_off
     assert side.lane.serving[0] is not None, "writes go on"
     assert [what for what, _ in told.heard] == ["before", "rollback"]
     assert set(side.source.leftovers.values()) == {0}
+
+
+def test_last_chunk_says_how_long_writes_have_stopped() -> None:
+    side = Side(ME, OTHER)
+    fill = moving(side, "content")
+    assert fill.paused_ns == 0
+    side.write(b"b")
+    batches = [message.batches for message in side.sent() if isinstance(message, Replicate)]
+    side.out.now_ns += 50
+    side.hold(fill)
+    side.out.now_ns += 700
+    for member in (OTHER, NEW):
+        side.lane.on_replicated(member, Replicated([number for each in batches for number in each], [0]))
+    [last] = side.fills()
+    assert (last.last, last.paused_ns) == (True, 700)
 
 
 @pytest.mark.rule("state_transfer/S-4")

@@ -117,6 +117,13 @@ class CopyDurable:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivationBegan:
+    """This member is to be the primary of a partition, and compares counters with its replicas."""
+
+    partition: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaDiffers:
     """A replica of a partition that this member activates as primary has other content."""
 
@@ -155,6 +162,15 @@ class PartitionDrained:
     """No write of a partition waits for a backup any more. Sent only while its handover waits for that."""
 
     partition: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class LastChunkReceived:
+    """The former primary of a partition has sent everything to this member, which is to be its next one."""
+
+    partition: PartitionId
+    paused_ns: int
+    """How long writes had stopped by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +243,14 @@ Notice = (
     | RoundCommitted
     | RoundDurable
     | CopyDurable
+    | ActivationBegan
     | ReplicaDiffers
     | LeadershipTaken
     | ServingBegan
     | HandoverBegan
     | HandoverEnded
     | PartitionDrained
+    | LastChunkReceived
     | ReplicaWhole
     | RecordsTaken
     | MapEmptied

@@ -64,6 +64,7 @@ from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.event_log import EventLog, Reporter
+from holdfast.core.partition_table.exchange_history import ExchangeHistory
 
 
 class TableDelegate(Protocol):
@@ -110,6 +111,7 @@ class TableReplication:
         """Rounds of this view up to this one are committed; a commit may arrive before its offer."""
         self._applied_round = 0
         self.event_log = EventLog(out)
+        self.exchanges = ExchangeHistory(out, membership.me, table)
         self._unheard: dict[tuple[int, int], News] = {}
         """Offered and not applied."""
         self._certain: dict[tuple[int, int], News] = {}

@@ -25,7 +25,13 @@ from holdfast.core.journal.log import Log
 from holdfast.core.messages import Enlist, Enlisted
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.notices import CopyDurable, LeadershipTaken, ReplicaDiffers, ViewInstalled
+from holdfast.core.model.notices import (
+    ActivationBegan,
+    CopyDurable,
+    LeadershipTaken,
+    ReplicaDiffers,
+    ViewInstalled,
+)
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
@@ -116,6 +122,7 @@ class PrimaryActivation:
         assert self._copies.held[partition].epoch == row.epoch, "the copy is of the assignment's epoch"
         self.cancel(partition)
         self._step(partition, _S.NAMED)
+        self._out.notify(ActivationBegan(partition))
         others = {member for member in row.holding[1:] if member is not None}
         # Its own copy counts when it is durable: it may answer for writes without any acknowledgement yet.
         self._waiting[partition] = others | {self._me}

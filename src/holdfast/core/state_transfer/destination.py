@@ -31,7 +31,13 @@ from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
 from holdfast.core.model.lifecycle import Case, Cases, Handling
-from holdfast.core.model.notices import AssignmentChanged, CheckpointEnded, ReplicaWhole, ViewInstalled
+from holdfast.core.model.notices import (
+    AssignmentChanged,
+    CheckpointEnded,
+    LastChunkReceived,
+    ReplicaWhole,
+    ViewInstalled,
+)
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Room
@@ -153,6 +159,8 @@ class Destination:
         if fill.sequence == staged.sequence + 1:
             staged.sequence = fill.sequence
             staged.pour(fill, self._out.now_ns)
+            if fill.last and fill.joining and fill.index == 0:
+                self._out.notify(LastChunkReceived(partition, fill.paused_ns))
             if staged.complete:
                 self._completed(partition)
                 return

@@ -244,6 +244,7 @@ class Source:
                 supply.compare and supply.sequence == 0,
                 requests,
                 chunk.earlier,
+                self._out.now_ns - supply.paused_since_ns if supply.paused_since_ns is not None else 0,
             ),
         )
 
@@ -325,6 +326,7 @@ class Source:
             if self._out.now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
                 self._break_off(supply)
                 return
+            supply.paused_since_ns = self._out.now_ns
             self._out.notify(HandoverBegan(supply.partition))
             if self._lane.unfinished(supply.partition):
                 supply.step(SupplyStep.PAUSED)

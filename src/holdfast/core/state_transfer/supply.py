@@ -89,6 +89,7 @@ class Supply:
         "missed",
         "on_end",
         "partition",
+        "paused_since_ns",
         "phase",
         "reading",
         "ready",
@@ -112,6 +113,8 @@ class Supply:
         """A chunk that waits for room in flight (state_transfer/S-5)."""
         self.flight = 0
         """Bytes of the unacknowledged chunk."""
+        self.paused_since_ns: int | None = None
+        """Since then the partition has accepted no writes (state_transfer/S-2)."""
         self.migration: Migration | None = None
         self.master: MemberId | None = None
         self.on_end: list[SyncDone] = []
