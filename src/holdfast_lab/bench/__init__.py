@@ -1,1 +1,1 @@
-"""Benchmarks against Redis, Hazelcast and etcd on the same machine: `python -m holdfast_lab.bench`."""
+"""Benchmarks against Redis, Hazelcast, Ignite and etcd on the same machine: `python -m holdfast_lab.bench`."""

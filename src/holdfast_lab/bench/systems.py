@@ -9,7 +9,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,18 +237,23 @@ def hazelcast_problem() -> str:
 
 @contextmanager
 def hazelcast(
-    heap: str = "4g", members: int = 1, backups: int = 0, name: str = "Hazelcast"
+    heap: str = "4g",
+    members: int = 1,
+    backups: int = 0,
+    name: str = "Hazelcast",
+    jar: Path = JAR,
+    java_options: Sequence[str] = (),
 ) -> Iterator[System]:
     """Hazelcast members on loopback and on the servers' core, with the release's defaults except for the
-    network and the number of sync backups.
+    network, the number of sync backups and these options of Java.
     """
-    assert not hazelcast_problem(), "ask hazelcast_problem() first"
+    assert jar.is_file(), "ask hazelcast_problem() first"
     ports = free_ports(members)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-hazelcast-")))
         opens = ("java.base/java.lang", "java.base/sun.nio.ch", "java.management/sun.management")
         options = [part for one in opens for part in ("--add-opens", f"{one}=ALL-UNNAMED")]
-        options += ["-cp", str(JAR), "com.hazelcast.core.server.HazelcastMemberStarter"]
+        options += [*java_options, "-cp", str(jar), "com.hazelcast.core.server.HazelcastMemberStarter"]
         pids: list[int] = []
         for port in ports:
             config = folder / f"hazelcast-{port}.xml"
