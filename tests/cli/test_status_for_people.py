@@ -145,3 +145,15 @@ def test_a_restarted_process_does_not_answer_for_the_member_that_was_there(
     assert told["unsafe_reason"] == "1 of 2 members do not answer"
     assert "was restarted" in restarted["error"]
     assert "restarted" in run("status").output
+
+
+def test_copies_that_are_not_complete_are_named() -> None:
+    a, b = large("a"), large("b")
+    a["incomplete"] = {"filling": 3, "gaps": 0}
+    text = " ".join(" ".join(shown(report(a, {"a": a, "b": b}))).split())
+    assert "3 copies of partitions are being filled" in text
+    assert "LWM" not in text
+    b["incomplete"] = {"filling": 0, "gaps": 2}
+    text = " ".join(" ".join(shown(report(b, {"a": large("a"), "b": b}))).split())
+    assert "2 maps of partitions lack updates below their newest one (LWM below HWM)" in text
+    assert "being filled" not in text

@@ -38,7 +38,7 @@ def taken_of(copy: PartitionCopy) -> Snapshot | None:
             list(held.state.entries.values()),
         )
         for held in copy.maps.values()
-        if held.updates.highest_applied
+        if held.updates.hwm
     ]
     return Snapshot(copy.partition, copy.epoch, maps) if maps else None
 
@@ -144,9 +144,9 @@ class Life:
 
 def content(copy: PartitionCopy) -> dict[str, tuple[dict[bytes, bytes], int, list[tuple[int, int]]]]:
     return {
-        held.name: (dict(held.state.entries), held.updates.highest_applied, list(held.lineage))
+        held.name: (dict(held.state.entries), held.updates.hwm, list(held.lineage))
         for held in copy.maps.values()
-        if held.updates.highest_applied
+        if held.updates.hwm
     }
 
 

@@ -96,8 +96,7 @@ class Directory:
 
     @staticmethod
     def snapshot(partition: int, **entries: bytes) -> Snapshot:
-        counter = UpdateCounter()
-        counter.set_absolute(len(entries))
+        counter = UpdateCounter(len(entries))
         keys = [key.encode() for key in entries]
         taken = MapSnapshot("m", [(TERM, 0)], counter.encode(), keys, list(entries.values()))
         return Snapshot(partition, 0, [taken])

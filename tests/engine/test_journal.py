@@ -16,6 +16,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Seen, TableAssignments, Wrote
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.ports import Create, Deed, Put, Remove, Rename, Sync, Write
@@ -236,7 +237,7 @@ def test_a_copy_that_is_written_out_while_a_segment_begins_is_there_afterwards(
     copied = PartitionCopy(0, 0)
     held = copied.open("m")
     held.state.entries[b"filled"] = b"1"
-    held.updates.set_absolute(40)
+    held.updates = UpdateCounter(40)
     held.lineage = [(TERM, 0)]
     life.copies[0] = copied
     life.disk.held.add("checkpoint")
@@ -340,7 +341,7 @@ def test_of_two_checkpoints_of_the_same_moment_the_later_counts() -> None:
     filled = PartitionCopy(0, 0)
     held = filled.open("m")
     held.state.entries[b"z"] = b"9"
-    held.updates.set_absolute(40)
+    held.updates = UpdateCounter(40)
     held.lineage = [(9, 0)]
     life.copies[0] = filled
     life.checkpoint(0)
@@ -477,7 +478,7 @@ def test_history_that_a_checkpoint_has_replaced_is_not_given_out() -> None:
         life.put(0, f"k{index}", b"old", term=3)
     filled = PartitionCopy(0, 0)
     held = filled.open("m")
-    held.updates.set_absolute(9)
+    held.updates = UpdateCounter(9)
     held.lineage = [(3, 0), (5, 7)]
     life.copies[0] = filled
     life.settle()

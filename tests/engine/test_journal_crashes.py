@@ -12,6 +12,7 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.events import CheckpointDone
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.model.journal_entries import Dropped
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition_copy import PartitionCopy
 
 
@@ -93,7 +94,7 @@ def fill(life: Life, draw: random.Random, states: dict[int, list[tuple[int, Stat
     filled = PartitionCopy(partition, present.epoch)
     held = filled.open("m")
     before = present.open("m")
-    held.updates.set_absolute(before.counter + draw.randrange(1, 5))
+    held.updates = UpdateCounter(before.counter + draw.randrange(1, 5))
     held.lineage = [*before.lineage, (max(TERM, before.term + 1), before.counter)]
     held.state.entries = {b"filled": b"%d" % held.counter}
     filled.maps.update((name, map_) for name, map_ in present.maps.items() if name != "m")

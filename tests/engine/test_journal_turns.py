@@ -15,6 +15,7 @@ from holdfast.core.effects import ReadHistory
 from holdfast.core.events import CheckpointDone, CheckpointWanted, DiskRoom, Durable, HistoryRead
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Dropped, Seen
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.ports import Create, Deed, Put, Remove, Rename, Sync, Write
@@ -193,7 +194,7 @@ def test_a_checkpoint_of_before_the_first_block_is_written() -> None:
     copied = PartitionCopy(0, 0)
     held = copied.open("m")
     held.state.entries[b"filled"] = b"1"
-    held.updates.set_absolute(3)
+    held.updates = UpdateCounter(3)
     held.lineage = [(5, 0)]
     life.copies[0] = copied
     ticket = life.checkpoint(0)

@@ -341,6 +341,7 @@ def _under_way(report: Report) -> Iterator[str]:
     yield from of_ways(report)
     yield from _agreed(report)
     yield from _files(report)
+    yield from _incomplete(report)
     yield from _shipped(report)
     for name, own in report.named():
         if own.leave_blocker:
@@ -495,6 +496,18 @@ def _files(report: Report) -> Iterator[str]:
         )
         for doubt in files.problems:
             yield f"{name}, of its files: {doubt}"
+
+
+def _incomplete(report: Report) -> Iterator[str]:
+    found = [own.incomplete for own in report.own.values()]
+    filling, gaps = sum(one.filling for one in found), sum(one.gaps for one in found)
+    if filling:
+        yield f"{filling} copies of partitions are being filled"
+    if gaps:
+        yield (
+            f"{gaps} maps of partitions lack updates below their newest one (LWM below HWM); these copies count as "
+            "none until they are filled"
+        )
 
 
 def _shipped(report: Report) -> Iterator[str]:

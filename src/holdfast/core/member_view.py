@@ -114,6 +114,8 @@ class MemberView:
         self._listeners = listeners
         self._agreed = agreed
         self._transactions = transactions
+        self.filling = MappingProxyType(copies.staging)
+        """By partition: a copy that is being filled, or is complete and not in the table yet."""
         self.copies = CopyLookup(out, copies, agreed.zones)
         self._safety = Safety(
             membership.maps.settings,

@@ -18,6 +18,7 @@ from holdfast.core.model.member_status import (
     BaselineStatus,
     EntryCounts,
     FeatureLevel,
+    IncompleteCopies,
     ListedMember,
     MemberStatus,
     PartitionCounts,
@@ -25,6 +26,7 @@ from holdfast.core.model.member_status import (
     TableVersion,
     Topology,
 )
+from holdfast.core.store.partition_copy import PartitionCopy
 
 __all__ = ["Counted", "MemberStatus", "ProcessStatus", "counted", "counting", "status_of"]
 
@@ -37,11 +39,13 @@ _ReplicaCounts = tuple[Counter[str], Counter[str]]
 class Counted(NamedTuple):
     entries: EntryCounts
     maps: set[str]
+    gaps: int = 0
+    """See `IncompleteCopies`."""
 
 
 def counting(member: Member) -> Generator[None, None, Counted]:
-    """Count the entries of a member; yields between slices of a few ms."""
-    primary = every = looked = 0
+    """Count the entries of a member, and its maps with gaps; yields between slices of a few ms."""
+    primary = every = looked = gaps = 0
     maps: set[str] = set()
     leading = {copy.partition for copy in member.picture.leading if copy is not None}
     for partition, copy in list(member.picture.held.items()):
@@ -50,7 +54,14 @@ def counting(member: Member) -> Generator[None, None, Counted]:
         if partition in leading:
             primary += count
         maps.update(name for name, held in copy.maps.items() if held.state.entries)
+        gaps += _gaps(copy)
         looked += len(copy.maps)
+        if looked >= COUNTED:
+            looked = 0
+            yield
+    for staged in list(member.picture.filling.values()):
+        gaps += _gaps(staged.copy)
+        looked += len(staged.copy.maps)
         if looked >= COUNTED:
             looked = 0
             yield
@@ -63,7 +74,11 @@ def counting(member: Member) -> Generator[None, None, Counted]:
         if looked >= COUNTED:
             looked = 0
             yield
-    return Counted(EntryCounts(primary, every), maps)
+    return Counted(EntryCounts(primary, every), maps, gaps)
+
+
+def _gaps(copy: PartitionCopy) -> int:
+    return sum(held.updates.lwm < held.updates.hwm for held in copy.maps.values())
 
 
 def counted(member: Member) -> Counted:
@@ -99,6 +114,7 @@ def status_of(member: Member, count: Counted, process: ProcessStatus = NO_PROCES
         migrations=picture.migrations(),
         replicas=picture.replicas(),
         entries=count.entries,
+        incomplete=IncompleteCopies(len(picture.filling), count.gaps),
         updates=sum(held.counter for copy in picture.leading if copy is not None for held in copy),
         metastore=picture.metastore(),
         zones=picture.zones(),

@@ -1,4 +1,4 @@
-"""The update counter against a plain set of numbers, and the figures of source 004 as far as they are its own."""
+"""The update counter against a plain set of numbers, and against the counter of source 004."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.core.model.source_counter import SourceCounter, ranges_of
 
 from holdfast.core.model import update_counter as counter_module
 from holdfast.core.model.update_counter import GAPS_MAX, VERSION, UpdateCounter
@@ -15,17 +16,6 @@ from holdfast.errors import CounterBroken, InvariantBroken
 NEAR = st.integers(-3, 14)
 """From the low watermark on: where things happen."""
 COUNT = st.integers(1, 6)
-
-
-def ranges_of(numbers: set[int], above: int) -> list[tuple[int, int]]:
-    """The runs of these numbers above a watermark, as (start, count)."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(each for each in numbers if each > above):
-        if found and sum(found[-1]) == number - 1:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
-        else:
-            found.append((number - 1, 1))
-    return found
 
 
 class AgainstASet(RuleBasedStateMachine):
@@ -37,9 +27,6 @@ class AgainstASet(RuleBasedStateMachine):
         self.applied: set[int] = set()
         self.lwm = 0
         """What the counter said last; it never says less."""
-        self.reserved = 0
-        """The highest number that was handed out."""
-        self.pending: list[tuple[int, int]] = []
 
     @property
     def watermark(self) -> int:
@@ -62,27 +49,9 @@ class AgainstASet(RuleBasedStateMachine):
             assert self.counter.update(start, count) is (not known)
             self.applied |= numbers
 
-    @rule(count=COUNT)
-    def reserve(self, count: int) -> None:
-        highest = max(self.applied, default=0)
-        start = self.counter.reserve(count)
-        assert start >= highest
-        assert start >= self.reserved, "no number is handed out twice"
-        self.reserved = start + count
-        self.pending.append((start, count))
-
-    @precondition(lambda self: self.pending)
-    @rule(data=st.data())
-    def commit(self, data: st.DataObject) -> None:
-        """Of what was handed out, in any order."""
-        start, count = self.pending.pop(data.draw(st.integers(0, len(self.pending) - 1)))
-        if not self.applied & set(range(start + 1, start + count + 1)):
-            assert self.counter.update(start, count)
-            self.applied |= set(range(start + 1, start + count + 1))
-
     @rule()
     def next(self) -> None:
-        if max(self.reserved, max(self.applied, default=0)) > self.watermark:
+        if max(self.applied, default=0) > self.watermark:
             with pytest.raises(CounterBroken, match="cannot be applied before"):
                 self.counter.next()
         else:
@@ -90,42 +59,12 @@ class AgainstASet(RuleBasedStateMachine):
             assert number == self.watermark + 1
             self.applied.add(number)
 
-    @rule(near=NEAR)
-    def set_absolute(self, near: int) -> None:
-        """It may raise what is known, and takes nothing away; it never goes through the middle of what is known."""
-        value = max(0, self.lwm + near)
-        before = self.counter.copy()
-        if value > self.watermark and value in self.applied and value + 1 in self.applied:
-            with pytest.raises(CounterBroken, match="within a range"):
-                self.counter.set_absolute(value)
-            assert (self.counter, self.counter.hwm) == (before, before.hwm)
-            return
-        assert self.counter.set_absolute(value) is (value > self.watermark)
-        self.applied |= set(range(1, value + 1))
-
-    @rule()
-    def finalise(self) -> None:
-        highest = max(self.applied, default=0)
-        missing = set(range(1, highest + 1)) - self.applied
-        closed = self.counter.finalise()
-        assert {
-            number for start, count in closed for number in range(start + 1, start + count + 1)
-        } == missing
-        assert closed == ranges_of(missing, 0)
-        self.applied |= missing
-        assert self.counter.hwm == self.counter.lwm == highest
-        assert self.counter.finalise() == [], "once"
-        self.reserved, self.pending = highest, []  # nothing that was under way will come
-
     @rule()
     def restart(self) -> None:
-        """What was only handed out is void; nothing that was applied is forgotten, or handed out again."""
+        """Nothing that was applied is forgotten, or handed out again."""
         again = UpdateCounter.decode(self.counter.encode())
-        assert again == self.counter
-        assert again.hwm == again.highest_applied == max(self.applied, default=0)
-        assert again.reserve(1) >= max(self.applied, default=0)
-        self.counter = UpdateCounter.decode(self.counter.encode())
-        self.reserved, self.pending = self.counter.hwm, []
+        assert (again, again.hwm) == (self.counter, self.counter.hwm)
+        self.counter = again
 
     @invariant()
     def same(self) -> None:
@@ -133,8 +72,7 @@ class AgainstASet(RuleBasedStateMachine):
         assert counter.lwm == self.watermark >= self.lwm, "never backwards"
         self.lwm = counter.lwm
         highest = max(self.applied, default=0)
-        assert counter.highest_applied == highest
-        assert counter.hwm == max(highest, self.reserved)
+        assert counter.hwm == highest
         assert counter.ranges == ranges_of(self.applied, counter.lwm)
         assert all(start > counter.lwm for start, _ in counter.ranges)
         assert counter.gaps() == ranges_of(set(range(1, highest + 1)) - self.applied, 0)
@@ -158,31 +96,18 @@ def test_any_order_ends_the_same(order: list[tuple[int, int]]) -> None:
     assert (counter.lwm, counter.hwm, counter.ranges) == (11, 11, [])
 
 
-# -- the figures of 004
+@given(st.permutations([(0, 3), (3, 2), (5, 1), (6, 4), (10, 1)]), st.integers(0, 5))
+def test_any_order_counts_as_the_source_does(order: list[tuple[int, int]], done: int) -> None:
+    counter, source = UpdateCounter(), SourceCounter()
+    for start, count in order[:done]:
+        counter.update(start, count)
+        source.update(start, count)
+    assert (counter.lwm, counter.hwm, counter.ranges) == (source.lwm, source.hwm, source.ranges)
+    assert counter.gaps() == source.finalise()
 
 
-def test_figure_1_a_later_transaction_overtakes() -> None:
-    """Two transactions, of three keys and of two; on one backup the second commits first."""
-    primary, first, second = UpdateCounter(), UpdateCounter(), UpdateCounter()
-    tx1, tx2 = (primary.reserve(3), 3), (primary.reserve(2), 2)
-    assert (tx1, tx2, primary.lwm, primary.hwm) == ((0, 3), (3, 2), 0, 5)
-    assert primary.update(*tx1)
-    assert primary.lwm == 3
-    assert primary.update(*tx2)
-    assert first.update(*tx2)
-    assert (first.lwm, first.ranges) == (0, [(3, 2)]), "neither 5 nor 2"
-    # Figure 1, stopped here: what it says after a restart is what it could prove before.
-    killed = UpdateCounter.decode(first.encode())
-    assert (killed.lwm, killed.ranges, killed.gaps()) == (0, [(3, 2)], [(0, 3)])
-    assert first.update(*tx1)
-    assert second.update(*tx1)
-    assert second.update(*tx2)
-    assert first == second == primary
-    assert (primary.lwm, primary.hwm, primary.ranges) == (5, 5, [])
-
-
-def test_figure_2_an_outdated_node_joins() -> None:
-    """It holds 80 of 100, and gets the missing ones while new ones come: its watermark says what it can prove."""
+def test_outdated_member_proves_no_more_than_it_holds() -> None:
+    """Figure 2 of 004: it holds 80 of 100, and gets the missing ones while new ones come."""
     supplier, joining = UpdateCounter(100), UpdateCounter.decode(UpdateCounter(80).encode())
     assert joining.lwm == 80
     for _ in range(5):  # new ones, written to both meanwhile
@@ -196,55 +121,20 @@ def test_figure_2_an_outdated_node_joins() -> None:
     assert joining.lwm == 105
 
 
-@pytest.mark.rule("model/K-3")
-def test_figure_3_a_transaction_that_never_reached_the_backups() -> None:
-    primary, backups = UpdateCounter(), [UpdateCounter(), UpdateCounter()]
-    primary.reserve(3)
-    tx2 = (primary.reserve(2), 2)
-    for backup in backups:
-        assert backup.update(*tx2)
-        assert (backup.lwm, backup.ranges) == (0, [(3, 2)])
-    # The primary fails; nothing of the first will ever come.
-    for backup in backups:
-        assert backup.finalise() == [(0, 3)]
-        assert (backup.lwm, backup.hwm, backup.ranges) == (5, 5, [])
-    assert backups[0].reserve(1) == 5, "the new primary goes on after both"
-
-
-def test_figure_4_prepared_on_one_backup_only() -> None:
-    """The range of what is rolled back is applied like any other, and once: whoever writes it down asks the answer."""
-    knows, other = UpdateCounter(), UpdateCounter()
-    for backup in (knows, other):
-        assert backup.update(3, 2)
-    written = 0
-    for backup in (knows, other, other):  # the request came twice
-        written += backup.update(0, 3)
-    assert written == 2
-    assert knows == other
-    assert (knows.lwm, knows.ranges, knows.finalise()) == (5, [], [])
-    assert UpdateCounter.decode(knows.encode()) == other, "a restart needs nothing from anybody"
+@pytest.mark.rule("model/K-1", "model/K-3")
+def test_number_is_taken_only_above_everything_that_is_applied() -> None:
+    counter = UpdateCounter(3)
+    assert counter.next() == 4
+    counter.update(7, 2)
+    assert (counter.lwm, counter.hwm) == (4, 9)
+    with pytest.raises(CounterBroken, match="number 10 cannot be applied before those after 4"):
+        counter.next()
+    assert (counter.lwm, counter.hwm) == (4, 9)
+    counter.update(4, 3)
+    assert counter.next() == 10
 
 
 # -- traps
-
-
-@pytest.mark.rule("model/K-2")
-def test_a_range_that_begins_where_everything_ends_is_kept() -> None:
-    counter = UpdateCounter()
-    counter.update(5, 3)
-    assert counter.set_absolute(5)
-    assert (counter.lwm, counter.hwm, counter.ranges) == (8, 8, [])
-
-
-@pytest.mark.rule("model/K-1")
-def test_finalising_after_an_absolute_value_goes_not_back() -> None:
-    counter = UpdateCounter()
-    counter.update(3, 2)
-    counter.update(20, 1)
-    assert counter.set_absolute(10)
-    assert counter.ranges == [(20, 1)]
-    assert counter.finalise() == [(10, 10)]
-    assert counter.lwm == 21
 
 
 def test_too_many_gaps_are_told() -> None:
@@ -305,8 +195,6 @@ def test_ranges_that_are_none() -> None:
     for start, count in ((0, 0), (-1, 1), (4, -1)):
         with pytest.raises(ValueError, match="is no range"):
             counter.update(start, count)
-    with pytest.raises(ValueError, match="cannot be reserved"):
-        counter.reserve(0)
     assert counter == UpdateCounter(3) != UpdateCounter(4)
     assert (counter == 3, counter != 3) == (False, True)
     assert counter_module.VERSION == 1, "files hold it"
@@ -334,6 +222,5 @@ def test_a_counter_with_as_many_ranges_as_may_be_comes_back_from_its_bytes() -> 
 
 def test_it_says_what_it_holds() -> None:
     counter = UpdateCounter(3)
-    counter.reserve(9)
     counter.update(5, 2)
-    assert str(counter) == "UpdateCounter(lwm=3, hwm=12, ranges=[(5, 2)])"
+    assert str(counter) == "UpdateCounter(lwm=3, hwm=7, ranges=[(5, 2)])"

@@ -23,6 +23,7 @@ from holdfast.core.model.records import (
     Record,
     pack_puts,
 )
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
 from holdfast.core.primary_backup.packed_puts_cy import PackedPuts, Sections
@@ -247,8 +248,7 @@ def test_each_backup_gets_a_section_for_each_partition_with_all_its_maps(way: Pa
         replica("n", 0, targets=(BEN,)),
         replica("m", 2, targets=(BEN,)),
     ]
-    maps[0].updates.reserve(3)
-    maps[0].updates.set_absolute(3)
+    maps[0].updates = UpdateCounter(3)
     for held in maps:
         store(held, (b"k", held.name.encode()))
     turn = lay_out(way, ended(way, *maps))
@@ -387,7 +387,7 @@ def test_packed_puts_after_a_record_belong_to_the_map(way: PackedPuts) -> None:
 def test_puts_of_a_new_term_are_of_that_term(way: PackedPuts) -> None:
     """The number of the term is also the counter at which the former one began."""
     held = replica()
-    held.updates.set_absolute(3)
+    held.updates = UpdateCounter(3)
     for term in (2, 3):
         store(held, (b"k", b"v"))
         way.lay_out(ended(way, held), ROWS, [term], TAIL_BYTES, {}, [])
@@ -430,7 +430,7 @@ def test_a_tail_of_packed_puts_is_what_the_tail_itself_would_make(
             case 0:
                 terms[0] += 1
             case 1:
-                held.updates.set_absolute(held.updates.lwm + 3)
+                held.updates = UpdateCounter(held.updates.lwm + 3)
             case 2:
                 held.changes = 0 if held.changes else limit
             case 3:
@@ -454,7 +454,7 @@ def backup(*, table: bool = False) -> PartitionCopy:
     for name in ("m", "n"):
         held = copy.open(name)
         held.enter(5)
-        held.updates.set_absolute(3)
+        held.updates = UpdateCounter(3)
     return copy
 
 
@@ -554,9 +554,9 @@ def test_updates_of_a_newer_term_begin_it(way: PackedPuts, term: int, lineage: l
 def test_a_newer_term_may_be_lower_than_the_counter_at_which_the_former_one_began(way: PackedPuts) -> None:
     copy = PartitionCopy(0, 0)
     held = copy.open("m")
-    held.updates.set_absolute(9)
+    held.updates = UpdateCounter(9)
     held.enter(5)
-    held.updates.set_absolute(10)
+    held.updates = UpdateCounter(10)
     take(way, copy, section(pack_puts("m", 10, [b"k"], [b"v"]), term=7))
     assert held.lineage == [(5, 9), (7, 10)]
 

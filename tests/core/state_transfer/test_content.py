@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.state_transfer.content import Content, ContentPart
 from holdfast.core.store.chunk import ENTRY_OVERHEAD, Chunk
 from holdfast.core.store.replica import MapReplica, map_replica
@@ -68,7 +69,7 @@ def test_a_chunk_has_the_values_of_its_moment() -> None:
     held = filled([100] * 50)
     content = Content([ContentPart(held)], 0)
     content.chunk(1024, 0)
-    held.updates.set_absolute(7)
+    held.updates = UpdateCounter(7)
     for key in held.state.entries:
         held.state.entries[key] = b"new"
     chunk = content.chunk(1024, 0)

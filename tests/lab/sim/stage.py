@@ -180,7 +180,7 @@ def _proof(held: MapReplica) -> tuple[int, int, list[tuple[int, int]], int, int]
     """What a copy of a map holds, as numbers: its updates, their history, its content."""
     return (
         held.counter,
-        held.updates.highest_applied,
+        held.updates.hwm,
         held.proven_lineage(),
         held.state.digest(),
         len(held.state.entries),

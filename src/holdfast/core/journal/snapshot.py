@@ -12,11 +12,9 @@ def snapshot_of(copy: PartitionCopy, out: Outbox) -> Snapshot | None:
     """None if there is nothing. Costs two lists for each map and copies no bytes. Services are written as pieces
     instead of entries.
     """
-    maps = [
-        _taken(held, out.now_ns) for held in copy if held.journal != "off" and held.updates.highest_applied
-    ]
+    maps = [_taken(held, out.now_ns) for held in copy if held.journal != "off" and held.updates.hwm]
     # A request of a map that is not journalled must not be known when its effect is gone.
-    whole = all(held.journal != "off" or not held.updates.highest_applied for held in copy)
+    whole = all(held.journal != "off" or not held.updates.hwm for held in copy)
     requests = copy.requests.encode() if whole else b""
     return Snapshot(copy.partition, copy.epoch, maps, requests, out.wall_ms()) if maps else None
 

@@ -234,7 +234,7 @@ class PartitionTransfer:
         self._held = copy.maps.get(self.name)
         self._state = self._held.state if self._held is not None else None
         self._changed = {}
-        counter = self._held.updates.highest_applied if self._held is not None else copy.forgotten_to
+        counter = self._held.updates.hwm if self._held is not None else copy.forgotten_to
         self._above = counter + COUNTERS
         if self._state is not None:
             self._state.observe(self)

@@ -168,6 +168,19 @@ class ReplicaFills(msgspec.Struct, frozen=True, kw_only=True):
     full_bytes: int
 
 
+class IncompleteCopies(msgspec.Struct, frozen=True):
+    """Copies of a member that count as no copy yet."""
+
+    filling: Annotated[int, Meta(description="copies of partitions that are being filled")] = 0
+    gaps: Annotated[
+        int,
+        Meta(
+            description="maps of partitions, in any copy, that lack updates below the newest one: their low watermark "
+            "is below their high watermark"
+        ),
+    ] = 0
+
+
 class EntryCounts(msgspec.Struct, frozen=True):
     primary: Annotated[int, Meta(description="in the partitions that this member serves or leads")]
     all: Annotated[int, Meta(description="in all its copies")]
@@ -377,6 +390,7 @@ class MemberStatus(ProcessStatus, frozen=True, kw_only=True):
     migrations: MigrationCounts
     replicas: ReplicaFills
     entries: EntryCounts
+    incomplete: IncompleteCopies = IncompleteCopies()
     updates: int
     metastore: Annotated[MetastoreReplica | None, Meta(description="null: there is none")]
     zones: list[ZoneStatus]

@@ -1,12 +1,14 @@
 """The update counter: which updates of one map in one partition a copy holds (I2; 004 "Update counter
 structure").
 
-The primary numbers updates 1, 2, 3…; a range `(start, count)` means the numbers start + 1 … start + count.
+The primary numbers updates 1, 2, 3…; a range `(start, count)` means the numbers start + 1 … start + count. In the
+source a primary reserves numbers when it prepares a transaction; docs/transactions.md says what replaces that.
 
 - model/K-1: Every number up to the low watermark is applied; it never falls.
 - model/K-2: Numbers applied above it are kept as ranges, merged where they touch; each begins above the low
   watermark + 1.
-- model/K-3: The high watermark is the highest number that was handed out or applied, and never below either.
+- model/K-3: The high watermark is the highest number that is applied. A number is handed out when it is applied, and
+  never again.
 - model/K-4: Applying a range that is applied in part is an error.
 
 Example: a copy has applied 1..16, so lwm = hwm = 16. Update 18 arrives: lwm stays 16, ranges = [(17, 1)], hwm
@@ -20,7 +22,7 @@ The primary applies in order, and a live backup keeps a record that leaves a gap
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 
 import msgspec
 
@@ -42,21 +44,11 @@ class UpdateCounter:
     # -- the primary
 
     def next(self) -> int:
-        """Take the next number. Its update is applied at once, so no other may be pending."""
-        number = self.hwm + 1
-        if number != self.lwm + 1:
-            raise CounterBroken(f"number {number} cannot be applied before those after {self.lwm}")
-        self.lwm = self.hwm = number
-        return number
-
-    def reserve(self, count: int) -> int:
-        """The updates may be applied later; returns the start of their range."""
-        if count < 1:
-            raise ValueError(f"{count} numbers cannot be reserved")
-        start = self.hwm
-        self.hwm += count
-        assert self.lwm <= start < self.hwm, "reserved numbers are above all applied ones (model/K-3)"
-        return start
+        """Take the next number. Its update is applied at once, so none may be missing."""
+        if self._starts:
+            raise CounterBroken(f"number {self.hwm + 1} cannot be applied before those after {self.lwm}")
+        self.lwm = self.hwm = self.lwm + 1
+        return self.lwm
 
     # -- every copy
 
@@ -68,8 +60,7 @@ class UpdateCounter:
             raise ValueError(f"({start}, {count}) is no range")
         end = start + count
         if start == self.lwm and not self._starts:
-            self.lwm = end
-            self.hwm = max(self.hwm, end)
+            self.lwm = self.hwm = end
             return True
         if start < self.lwm:
             if end <= self.lwm:
@@ -78,11 +69,14 @@ class UpdateCounter:
         if not self._insert(start, end):
             return False
         self.hwm = max(self.hwm, end)
-        if self._starts[0] == self.lwm:
+        starts = self._starts
+        if starts[0] == self.lwm:
             self.lwm += self._counts[0]
-            del self._starts[0], self._counts[0]
-        assert not self._starts or self._starts[0] > self.lwm, "there is a gap before each range (model/K-2)"
-        assert self.lwm <= self.highest_applied <= self.hwm, "nothing applied is above the high watermark"
+            del starts[0], self._counts[0]
+        assert not starts or starts[0] > self.lwm, "there is a gap before each range (model/K-2)"
+        assert self.hwm == (starts[-1] + self._counts[-1] if starts else self.lwm), (
+            "the highest number (model/K-3)"
+        )
         return True
 
     def _insert(self, start: int, end: int) -> bool:
@@ -116,41 +110,7 @@ class UpdateCounter:
         assert starts[0] >= self.lwm, "ranges are above the low watermark (model/K-2)"
         return True
 
-    def set_absolute(self, value: int) -> bool:
-        """Mark everything up to `value` as applied, as the source of the content states; returns False if it
-        was before. Raises CounterBroken if a range lies across the value.
-        """
-        if value <= self.lwm:
-            return False
-        starts, counts = self._starts, self._counts
-        gone = bisect_left(starts, value)  # a range that starts at the value is above it
-        if gone and starts[gone - 1] + counts[gone - 1] > value:
-            raise CounterBroken(f"{value} lies within a range that is held, from {starts[gone - 1]}")
-        del starts[:gone], counts[:gone]
-        self.lwm = value
-        if starts and starts[0] == value:
-            self.lwm += counts[0]
-            del starts[0], counts[0]
-        self.hwm = max(self.hwm, self.lwm)
-        assert not starts or starts[0] > self.lwm, "there is a gap before each range (model/K-2)"
-        assert value <= self.lwm <= self.highest_applied <= self.hwm, "watermarks do not fall (model/K-1)"
-        return True
-
-    def finalise(self) -> list[tuple[int, int]]:
-        """Close the gaps, because the missing updates will never come; returns them (004 "Crash recovery")."""
-        closed = self.gaps()
-        assert self.lwm <= self.highest_applied, "the low watermark does not fall (model/K-1)"
-        self.lwm = self.hwm = self.highest_applied
-        self._starts.clear()
-        self._counts.clear()
-        assert self.lwm == self.highest_applied, "the highest applied number is unchanged"
-        return closed
-
     # -- queries
-
-    @property
-    def highest_applied(self) -> int:
-        return self._starts[-1] + self._counts[-1] if self._starts else self.lwm
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -176,7 +136,6 @@ class UpdateCounter:
         return bool(after) and number <= self._starts[after - 1] + self._counts[after - 1]
 
     def encode(self) -> bytes:
-        """The counter as bytes, without the high watermark: numbers that were only handed out are void."""
         return msgspec.msgpack.encode((VERSION, self.lwm, self._starts, self._counts))
 
     @classmethod
@@ -207,7 +166,7 @@ class UpdateCounter:
         return other
 
     def __eq__(self, other: object) -> bool:
-        """Whether two copies hold the same updates; numbers that were only handed out do not count."""
+        """Whether two copies hold the same updates."""
         if not isinstance(other, UpdateCounter):
             return NotImplemented
         return (self.lwm, self._starts, self._counts) == (other.lwm, other._starts, other._counts)

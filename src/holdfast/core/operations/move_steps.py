@@ -122,7 +122,7 @@ def _is_left_over(held: MapReplica | None, step: FillMap) -> bool:
     """Whether a copy from before, with a change stream, would number its updates below those of the source (model/M-3).
     Its leader forgets it in a moment.
     """
-    return held is not None and held.changes > 0 and 0 < held.updates.highest_applied < step.above - COUNTERS
+    return held is not None and held.changes > 0 and 0 < held.updates.hwm < step.above - COUNTERS
 
 
 def _switching(
@@ -136,7 +136,7 @@ def _switching(
     held = maps.get(name)
     own = sum(1 for update in updates if update.map == name)
     opening = [Update(Change.CLEAR, map=name)] if held is None and not own else []
-    before = held.updates.highest_applied if held is not None else opened_at
+    before = held.updates.hwm if held is not None else opened_at
     kept = encode_move(replace(switch, start=before + own + len(opening)))
     return [*opening, Update(Change.SET, name.encode(), kept, map=SWITCHES_MAP)]
 

@@ -301,7 +301,7 @@ class StagingReplica:
         """The request to the source, with what the base holds. `compare`: with fresh digests of the key ranges."""
         maps = []
         for name, held in self._base.items():
-            highest = held.updates.highest_applied
+            highest = held.updates.hwm
             lineage = [(term, start) for term, start in held.lineage if start < highest]
             digests = list(held.state.range_digests()) if compare else []
             if len(digests) > 1 and not held.state.keyed and name in self._filled:

@@ -194,9 +194,7 @@ class AntiEntropy:
 
     def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
         """See state_transfer/R-4."""
-        missing = {
-            (name, held.updates.highest_applied) for name, held in copy.maps.items() if name not in there
-        }
+        missing = {(name, held.updates.hwm) for name, held in copy.maps.items() if name not in there}
         before = self._missing.pop(copy.partition, set())
         if missing:
             self._missing[copy.partition] = missing

@@ -85,7 +85,7 @@ class PartitionCopy:
     def forget(self, name: str) -> None:
         """When the map is opened again, its updates are numbered from where this one ended."""
         held = self.maps.pop(name)
-        self.forgotten_to = max(self.forgotten_to, held.updates.highest_applied)
+        self.forgotten_to = max(self.forgotten_to, held.updates.hwm)
 
     def applied(self, request_id: bytes, name: str) -> Remembered | None:
         """Where the request on the map is remembered, here or by the source of a move (model/M-5); None: nowhere."""
@@ -100,10 +100,10 @@ class PartitionCopy:
             self._moved.pop(name, None)
             return None
         counter, found = self._moved.get(name, (-1, self.requests))
-        if counter != held.updates.highest_applied:
+        if counter != held.updates.hwm:
             found = Remembered(self.requests.most)
             found.merge(kept)
-            self._moved[name] = (held.updates.highest_applied, found)
+            self._moved[name] = (held.updates.hwm, found)
         return found
 
     def requests_of(self, name: str) -> bytes:

@@ -150,7 +150,7 @@ class Replica(Generic[S]):
         lineage = self.lineage
         if lineage and lineage[-1][0] >= term:
             return
-        reached = self.updates.highest_applied
+        reached = self.updates.hwm
         while lineage and lineage[-1][1] >= reached:
             lineage.pop()
         assert not lineage or lineage[-1][1] < reached, "a term without any update leaves no trace"

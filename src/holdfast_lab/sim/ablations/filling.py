@@ -41,7 +41,7 @@ def _counts_what_is_missing(truth: Method, staged: StagingReplica, fill: Fill) -
     truth(staged, fill)
     for part in fill.maps:
         held = staged._filled[part.map].held
-        held.updates = UpdateCounter(max(held.updates.highest_applied, part.counter))
+        held.updates = UpdateCounter(max(held.updates.hwm, part.counter))
 
 
 def _whole_with_the_last_chunk(_: Method, staged: StagingReplica) -> bool:
