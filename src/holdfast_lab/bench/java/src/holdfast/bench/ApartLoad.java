@@ -103,8 +103,7 @@ final class ApartLoad {
             }
             return;
         }
-        long endedNs = System.nanoTime();
-        outcomes.committed(endedNs - begunNs, endedNs <= endNs);
+        outcomes.committed(begunNs, System.nanoTime(), endNs);
         for (int number : chosen) {
             values[number] = value;
             possible.get(number).clear();

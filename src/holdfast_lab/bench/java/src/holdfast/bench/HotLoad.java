@@ -81,8 +81,7 @@ final class HotLoad {
                 }
                 return;
             }
-            long endedNs = System.nanoTime();
-            outcomes.committed(endedNs - begunNs, endedNs <= endNs);
+            outcomes.committed(begunNs, System.nanoTime(), endNs);
             for (int number : chosen) {
                 added.incrementAndGet(number);
             }
