@@ -736,6 +736,18 @@ def test_who_waits_longer_for_a_lock_than_it_may_is_rolled_back() -> None:
     assert one.fate(one.commit(first)) is DONE
 
 
+def test_a_wait_cut_short_by_the_timeout_is_not_blamed_on_the_setting() -> None:
+    one = One(transactions={"lock_wait_ms": 7000})
+    one.slow()
+    tx = one.begin(timeout_ms=2000)
+    one.pass_time(500)
+    token = one.operate(tx, Op.SET, K1, b"v")
+    one.next().fate(StepFate.LOCKED, holder=b"h")
+    one.deliver()
+    held = f"transaction {b'h'.hex()} held a lock for longer than 1500 ms"
+    assert one.answer(token).why == f"{held} (the rest of this transaction's timeout)"
+
+
 def test_one_without_locks_is_over_at_once() -> None:
     one = One()
     one.slow()

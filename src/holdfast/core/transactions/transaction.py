@@ -53,6 +53,8 @@ class Transaction:
     """The last operation that had to ask a partition."""
     locking: int = -1
     """It waits for a lock there, or may have got one whose answer was lost; -1: none."""
+    lock_wait_ms: int = 0
+    """The longest that it waits there."""
     queue: deque[tuple[OperateIn, Reply]] = field(default_factory=deque)
     steps: dict[int, int] = field(default_factory=dict)
     """Open prepares: ticket -> partition."""

@@ -172,7 +172,7 @@ class TransactionOperations:
     def _lock(self, transaction: Transaction, place: EntryKey, entry: TouchedEntry) -> None:
         left_ms = (transaction.deadline_ns - self._out.now_ns) // MILLISECOND
         wait_ms = max(1, min(self._settings.transactions.lock_wait_ms, left_ms))
-        transaction.locking = entry.partition
+        transaction.locking, transaction.lock_wait_ms = entry.partition, wait_ms
         mapped = transaction.map_by(self._mapping, entry.partition)
         step = LockKeys(transaction.id, self._running.me, [place], wait_ms, mapped)
         self._expect(transaction, self._steps.send(step, entry.partition, self))
@@ -233,9 +233,10 @@ class TransactionOperations:
         if result is None:
             why = f"an entry could not be locked: {outcome.detail or outcome.status.name}"
         elif result.fate is StepFate.LOCKED:
-            wait_ms = self._settings.transactions.lock_wait_ms
-            held = f"transaction {result.holder.hex()} held a lock for longer than {wait_ms} ms"
-            why = f"{held} (transactions.lock_wait_ms)"
+            wait_ms = transaction.lock_wait_ms
+            is_whole = wait_ms == self._settings.transactions.lock_wait_ms
+            limit = "transactions.lock_wait_ms" if is_whole else "the rest of this transaction's timeout"
+            why = f"transaction {result.holder.hex()} held a lock for longer than {wait_ms} ms ({limit})"
         else:
             why = f"an entry could not be locked: {result.fate.name} {result.why}".rstrip()
         self._commits.give_up(transaction, why)
