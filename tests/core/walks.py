@@ -13,7 +13,17 @@ from tests.core.primary_backup.test_primary_activation import C as OTHER_BACKUP
 from tests.core.primary_backup.test_primary_activation import Office
 from tests.core.seats import A, B, C, D, view_of
 from tests.core.state_transfer import receiving
-from tests.core.state_transfer.supplying import MASTER, ME, NEW, OTHER, VIEW, Side, moving, request
+from tests.core.state_transfer.supplying import (
+    MASTER,
+    ME,
+    NEW,
+    OTHER,
+    VIEW,
+    Side,
+    moving,
+    near_its_end,
+    request,
+)
 from tests.core.telling import assigned, gone, removed
 
 from holdfast.config import PartitionSettings
@@ -111,6 +121,9 @@ class Supplying:
                     self.side.write(key)
                 self.side.source.on_request(MASTER, request())
                 self.side.hold(self.side.fills()[0], demand=Demand(0, [Base("m", [(0, 0)], 1, 1)]))
+            case SupplyPhase.STORING:
+                self.side = Side(ME, OTHER)
+                near_its_end(self.side)
             case SupplyPhase.DRAINING:
                 self.side = Side(ME, OTHER)
                 fill = moving(self.side, "content")
@@ -156,6 +169,10 @@ class Supplying:
         for ticket in range(1, self.supply.ticket):
             self.side.source.on_fill_refused(OTHER, FillRefused(0, 5, ticket, "no"))
 
+    def locks_stored(self) -> None:
+        for _ in range(2):
+            self.side.source.on_locks()
+
     def too_long(self) -> None:
         self.side.out.now_ns += DRAIN_NS + 1
         self.side.source.on_draining()
@@ -176,6 +193,7 @@ SUPPLYING = Walk(
         "the journal's answer": lambda one: one.side.source.on_history(HistoryRead(1, None)),
         "another supply ends": Supplying.other_ends,
         "there is room on the way": Supplying.room,
+        "all locks are stored": Supplying.locks_stored,
         "all writes are acknowledged": lambda one: one.side.source.on_drained(PartitionDrained(0)),
         "writes wait for too long": Supplying.too_long,
         "the master asks again": lambda one: one.side.source.on_request(MASTER, request(view=VIEW)),

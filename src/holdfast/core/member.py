@@ -539,6 +539,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.PLANNING: lambda member: member.migrations.go_on_planning(),
     TimerName.DELAY: lambda member: member.migrations.on_timer(TimerName.DELAY),
     TimerName.DRAINING: lambda member: member.source.on_draining(),
+    TimerName.LOCKS: lambda member: member.source.on_locks(),
     TimerName.REFILL: lambda member: member.destination.on_timer(),
     TimerName.REPAIR: lambda member: member.repair.on_timer(),
     TimerName.BACKUPS: lambda member: member.lane.on_timer(),
@@ -702,6 +703,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.source.became_primary(),
         lambda member, it: member.transactions.on_served(it.partition),
     ),
+    n.HandoverNear: (lambda member, it: member.replication.store_locks(it.partition, it.most),),
     n.HandoverBegan: (
         lambda member, it: member.replication.store_locks(it.partition),
         lambda member, it: member.serving.on_handover(it),

@@ -471,11 +471,11 @@ def test_locks_that_were_stored_are_removed_when_they_are_released() -> None:
     partition.do(lock(T1, K1))
     partition.do(lock(T2, K2))
     branches = partition.branches()
-    branches.store_locks()
+    branches.store_locks(partition.copy.locks.held.items())
     partition.carry_out(branches.updates)
     assert partition.kept == 2
     again = partition.branches()
-    again.store_locks()
+    again.store_locks(partition.copy.locks.held.items())
     assert not again.updates, "they are stored"
     partition.copy.follow()
     partition.copy.lead(7)

@@ -149,9 +149,9 @@ def test_an_answer_that_changed_nothing_waits_like_a_write(op: Op, answer: objec
 T1, T2 = b"1" * 16, b"2" * 16
 
 
-def locking(transaction: bytes, *, confirm: bool = False) -> dict[str, object]:
-    """A request for the lock of the entry `k` of map `m`."""
-    step = LockKeys(transaction, ME, [("m", b"k")], 1000, None, confirm)
+def locking(transaction: bytes, key: bytes = b"k", *, confirm: bool = False) -> dict[str, object]:
+    """A request for the lock of an entry of map `m`."""
+    step = LockKeys(transaction, ME, [("m", key)], 1000, None, confirm)
     return {"op": Op.TRANSACT, "value": encode(step), "name": TRANSACTIONS_MAP}
 
 
@@ -229,6 +229,25 @@ def test_before_a_handover_locks_become_entries_that_backups_hold() -> None:
     assert primary.sent() == [], "they are stored"
     primary.lane.on_replicated(BEN, Replicated(message.batches, [0, 1]))
     assert not primary.lane.unfinished(0)
+
+
+@pytest.mark.rule("store/K-2")
+def test_locks_are_stored_in_slices_until_none_is_left() -> None:
+    primary = Primary()
+    for number in range(5):
+        primary.ask(**locking(T1, b"k%d" % number))  # type: ignore[arg-type]
+
+    def stored() -> int:
+        held = primary.copies[0].maps.get(TRANSACTIONS_MAP)
+        return len(held.state.entries) if held is not None else 0
+
+    primary.protocol.store_locks(0, 2)
+    assert stored() == 2
+    primary.protocol.store_locks(0, 2)
+    assert stored() == 4
+    primary.ask(**locking(T1, b"later"))  # type: ignore[arg-type]
+    primary.protocol.store_locks(0)
+    assert stored() == 6
 
 
 def test_a_question_whether_an_entry_is_locked_is_answered() -> None:

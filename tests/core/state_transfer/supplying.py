@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.telling import Around
 
 from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
-from holdfast.core.effects import Send
+from holdfast.core.effects import Send, SetTimer
 from holdfast.core.hosted_services import MigrationEvent
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import (
@@ -14,14 +14,17 @@ from holdfast.core.messages import (
     MigrationRequest,
 )
 from holdfast.core.model import notices as n
+from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import Demand
+from holdfast.core.model.transactions import KeyLock, lock_key
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.state_transfer.source import Source
+from holdfast.core.store.key_locks import LOCKS_AT_ONCE
 from holdfast.core.store.partition_copy import PartitionCopy
 
 ME, OTHER, NEW = MemberId("me"), MemberId("other"), MemberId("new")
@@ -63,6 +66,8 @@ class Side:
         )
         self.settings = whole
         self.out = Outbox(self)
+        self.near: list[int] = []
+        """How many locks each slice has stored before the handover."""
         self.log = Log(self.out, on=journal)
         self.rows = [Assignment(5, row or (ME, None))]
         self.around = Around(master=MASTER, number=VIEW)
@@ -87,12 +92,18 @@ class Side:
 
     def on_notice(self, notice: n.Notice) -> None:
         match notice:
+            case n.HandoverNear(partition, most):
+                self.near.append(len(self.copies.held[partition].locks.take_unstored(most)))
             case n.HandoverBegan(partition):
                 self.pause(partition)
             case n.HandoverEnded(partition):
                 self.resume(partition)
             case n.PartitionDrained():
                 self.source.on_drained(notice)
+
+    def timers(self) -> set[str]:
+        """Set since the last look, without the effects that came with them."""
+        return {effect.name for effect in self.out.take() if isinstance(effect, SetTimer)}
 
     def pause(self, partition: int) -> None:
         self.lane.serving[partition] = None
@@ -137,3 +148,17 @@ def moving(side: Side, until: str) -> Fill:
         side.hold(fill)
         (fill,) = side.fills()
     return fill
+
+
+def locked(side: Side, count: int) -> None:
+    """Locks of one transaction in the partition."""
+    taken = [(lock_key("m", b"%d" % number), KeyLock(b"1" * 16, ME)) for number in range(count)]
+    side.copies.held[0].locks.change(LockChanges(taken))
+
+
+def near_its_end(side: Side) -> None:
+    """A migration that has copied everything, with more locks than are stored at once."""
+    side.lane.leading[0] = side.copies.held[0]
+    fill = moving(side, "content")
+    locked(side, 2 * LOCKS_AT_ONCE + 1)
+    side.hold(fill)

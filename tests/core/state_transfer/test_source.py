@@ -14,10 +14,12 @@ from tests.core.state_transfer.supplying import (
     VIEW,
     Side,
     Told,
+    locked,
     moving,
+    near_its_end,
     request,
 )
-from tests.core.telling import assigned
+from tests.core.telling import assigned, removed
 
 from holdfast.core.effects import Note, ReadHistory, Send
 from holdfast.core.events import HistoryRead
@@ -34,11 +36,14 @@ from holdfast.core.messages import (
     Replicate,
     Replicated,
 )
+from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand, How
+from holdfast.core.model.timer_name import TimerName
 from holdfast.core.state_transfer.source import DRAIN_NS
+from holdfast.core.store.key_locks import LOCKS_AT_ONCE
 
 
 @pytest.mark.rule("state_transfer/S-1", "state_transfer/S-2")
@@ -164,6 +169,74 @@ def test_when_a_backup_does_not_acknowledge_the_destination_hears_that_it_is_off
     assert side.lane.serving[0] is not None, "writes go on"
     assert [what for what, _ in told.heard] == ["before", "rollback"]
     assert set(side.source.leftovers.values()) == {0}
+
+
+@pytest.mark.rule("state_transfer/S-10")
+def test_many_locks_are_stored_in_slices_before_writes_stop() -> None:
+    side = Side(ME, OTHER)
+    near_its_end(side)
+    assert side.near == [LOCKS_AT_ONCE]
+    assert side.lane.serving[0] is not None
+    assert TimerName.LOCKS in side.timers()
+    side.source.on_locks()
+    assert side.near == [LOCKS_AT_ONCE] * 2
+    assert TimerName.LOCKS in side.timers()
+    assert side.lane.serving[0] is not None
+    side.source.on_locks()
+    assert TimerName.LOCKS not in side.timers()
+    assert side.lane.serving[0] is None, "the rest is stored at once"
+    side.source.on_locks()
+    assert side.near == [LOCKS_AT_ONCE] * 2, "nothing is stored any more"
+
+
+@pytest.mark.rule("state_transfer/S-10")
+def test_locks_that_are_taken_meanwhile_delay_the_handover_and_released_ones_do_not() -> None:
+    side = Side(ME, OTHER)
+    near_its_end(side)
+    locked(side, 3 * LOCKS_AT_ONCE)
+    side.source.on_locks()
+    assert side.lane.serving[0] is not None
+    side.copies.held[0].locks.change(LockChanges(released=b"1" * 16))
+    side.source.on_locks()
+    assert side.near == [LOCKS_AT_ONCE] * 2
+    assert side.lane.serving[0] is None
+
+
+@pytest.mark.rule("state_transfer/S-10")
+@pytest.mark.parametrize("end", ["refused", "assignment", "member removed"])
+def test_nothing_is_left_of_slices_when_the_migration_is_given_up(end: str) -> None:
+    side = Side(ME, OTHER)
+    near_its_end(side)
+    locks = side.copies.held[0].locks
+    match end:
+        case "refused":
+            side.source.on_fill_refused(NEW, FillRefused(0, 5, 1, "no room"))
+        case "assignment":
+            side.rows[0] = Assignment(6, (ME, OTHER))
+            side.source.on_assignment(assigned(0, side.rows[0]))
+        case _:
+            side.source.on_view(removed())
+            locks.clear()
+            locked(side, 2 * LOCKS_AT_ONCE + 1)
+    side.timers()
+    side.source.on_locks()
+    assert TimerName.LOCKS not in side.timers()
+    assert side.near == [LOCKS_AT_ONCE]
+    assert locks.unstored == len(locks.held) == 2 * LOCKS_AT_ONCE + 1, (
+        "the next handover looks at all of them"
+    )
+    assert side.lane.serving[0] is not None
+
+
+def test_primary_that_does_not_serve_stores_no_locks() -> None:
+    """It compares counters with a replica that is back; the timer would come again and again."""
+    side = Side(ME, OTHER)
+    fill = moving(side, "content")
+    locked(side, 2 * LOCKS_AT_ONCE + 1)
+    side.lane.leading[0] = None
+    side.hold(fill)
+    assert side.near == []
+    assert TimerName.LOCKS not in side.timers()
 
 
 def test_last_chunk_says_how_long_writes_have_stopped() -> None:

@@ -75,3 +75,47 @@ def test_a_copy_has_locks_only_while_it_leads() -> None:
     copy.lead(5)
     assert copy.term == 5
     assert held_by(copy.locks) == {B: T2}
+
+
+@pytest.mark.rule("store/K-2")
+def test_handover_gets_each_lock_once_also_those_that_are_taken_meanwhile() -> None:
+    locks = KeyLocks()
+    keys = [lock_key("m", b"%d" % number) for number in range(5)]
+    locks.change(LockChanges([(kept, KeyLock(T1, ME)) for kept in keys[:3]]))
+    assert locks.unstored == 3
+    [(first, _)] = locks.take_unstored(1)
+    assert locks.unstored == 2
+    locks.change(LockChanges([(keys[3], KeyLock(T2, ME)), (first, KeyLock(T2, ME))]))
+    assert locks.unstored == 3, "a lock that is held is not taken again"
+    rest = dict(locks.take_unstored(9))
+    assert {*rest, first} == set(keys[:4])
+    assert (rest[keys[3]].transaction, locks.unstored, locks.take_unstored(9)) == (T2, 0, [])
+    locks.change(LockChanges([(keys[4], KeyLock(T2, ME))]))
+    assert locks.take_unstored(9) == [(keys[4], KeyLock(T2, ME))]
+
+
+@pytest.mark.rule("store/K-2")
+def test_released_lock_is_not_stored_by_a_handover() -> None:
+    locks = KeyLocks()
+    locks.change(LockChanges([(A, KeyLock(T1, ME)), (B, KeyLock(T2, ME)), (C, KeyLock(T2, ME))]))
+    [(kept, lock)] = locks.take_unstored(1)
+    other = T1 if lock.transaction == T2 else T2
+    locks.change(LockChanges(released=other))
+    assert {kept for kept, _ in locks.take_unstored(9)} == set(locks.of(lock.transaction)) - {kept}
+    locks.change(LockChanges(released=lock.transaction))
+    locks.change(LockChanges([(kept, KeyLock(other, ME))]))
+    assert locks.take_unstored(9) == [(kept, KeyLock(other, ME))], "it was stored for another transaction"
+
+
+@pytest.mark.rule("store/K-2")
+@pytest.mark.parametrize("how", ["end_storing", "clear"])
+def test_handover_that_is_given_up_begins_again_with_all_locks(how: str) -> None:
+    locks = KeyLocks()
+    locks.change(LockChanges([(A, KeyLock(T1, ME)), (B, KeyLock(T2, ME))]))
+    locks.take_unstored(1)
+    getattr(locks, how)()
+    if how == "clear":
+        assert locks.unstored == 0
+        locks.change(LockChanges([(A, KeyLock(T1, ME)), (B, KeyLock(T2, ME))]))
+    assert locks.unstored == 2
+    assert {kept for kept, _ in locks.take_unstored(9)} == {A, B}

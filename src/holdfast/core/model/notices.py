@@ -144,6 +144,15 @@ class ServingBegan:
 
 
 @dataclass(frozen=True, slots=True)
+class HandoverNear:
+    """A partition will move to another primary soon, and is still served: some of its locks are to be stored."""
+
+    partition: PartitionId
+    most: int
+    """How many."""
+
+
+@dataclass(frozen=True, slots=True)
 class HandoverBegan:
     """A partition moves to another primary, which lacks only the last chunk: writes stop."""
 
@@ -247,6 +256,7 @@ Notice = (
     | ReplicaDiffers
     | LeadershipTaken
     | ServingBegan
+    | HandoverNear
     | HandoverBegan
     | HandoverEnded
     | PartitionDrained

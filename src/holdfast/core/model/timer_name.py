@@ -25,6 +25,8 @@ class TimerName(StrEnum):
     """After a crash."""
     DRAINING = "draining"
     """Are the pending writes of a partition done?"""
+    LOCKS = "locks"
+    """Next slice of the locks that a handover stores."""
     REFILL = "refill"
     """Ask again for a replica that lacks something."""
     REPAIR = "repair"

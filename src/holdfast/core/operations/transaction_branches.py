@@ -122,9 +122,9 @@ class TransactionBranches:
             if kept in self._kept:
                 self._drop(kept)
 
-    def store_locks(self) -> None:
-        """Store the locks that are not stored, for the next primary (store/K-1)."""
-        for kept, lock in self._locks.held.items():
+    def store_locks(self, locks: Iterable[tuple[bytes, KeyLock]]) -> None:
+        """Store those that are not stored, for the next primary (store/K-1)."""
+        for kept, lock in locks:
             if kept not in self._kept:
                 self._keep(kept, lock)
 

@@ -198,13 +198,17 @@ class PrimaryCopy:
                 return f"the map {name!r} is being moved: roll the transaction back"
         return ""
 
-    def store_locks(self, partition: int) -> None:
-        """Store the partition's locks for its next primary (store/K-1)."""
+    def store_locks(self, partition: int, most: int | None = None) -> None:
+        """Store locks of the partition for its next primary (store/K-1). `most`: so many at once; None: all that are
+        left (store/K-2).
+        """
         copy = self._lane.leading[partition]
         if copy is None or not copy.locks.held:
             return
         branches = TransactionBranches(copy, self._out.now_ns)
-        branches.store_locks()
+        branches.store_locks(copy.locks.take_unstored(copy.locks.unstored if most is None else most))
+        if not branches.updates:
+            return
         held = copy.maps.get(TRANSACTIONS_MAP) or self._lane.open(copy, TRANSACTIONS_MAP)
         for update in branches.updates:
             self._lane.carry_out(copy, held, update)

@@ -23,6 +23,8 @@ The content always comes from the primary, also when a backup moves. Writes cont
 - state_transfer/S-8: A repair of a replica while its primary serves gives way to a migration.
 - state_transfer/S-9: Writes do not stop for longer than about `DRAIN_NS` before the last chunk: if a backup does not
   acknowledge earlier writes by then, the migration is rejected, and the master retries later.
+- state_transfer/S-10: The locks of a partition whose primary changes are stored before writes stop, `LOCKS_AT_ONCE` in
+  one step. Only the last ones, fewer than that, are stored when writes have stopped.
 
 Example for state_transfer/S-6: a client sets x at counter 17 and removes it at 18, and then the content is taken: it
 has no x, and says "from 18 on". Record 17, still on its way, would bring x back after the content.
@@ -51,6 +53,7 @@ from holdfast.core.model.notices import (
     AssignmentChanged,
     HandoverBegan,
     HandoverEnded,
+    HandoverNear,
     PartitionDrained,
     ReplicaDiffers,
     ViewInstalled,
@@ -81,6 +84,7 @@ from holdfast.core.state_transfer.supply_requests import (
 )
 from holdfast.core.state_transfer.supply_schedule import SupplySchedule
 from holdfast.core.store.chunk import Chunk
+from holdfast.core.store.key_locks import LOCKS_AT_ONCE
 
 DRAIN_NS = 2 * SECOND
 EMPTY = Chunk()
@@ -321,18 +325,37 @@ class Source:
             supply.step(SupplyStep.READY)
             self._send_ready()
             return
-        migration = supply.migration
-        if migration is not None and migration.changes_primary:
-            if self._out.now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
-                self._break_off(supply)
-                return
-            supply.paused_since_ns = self._out.now_ns
-            self._out.notify(HandoverBegan(supply.partition))
-            if self._lane.unfinished(supply.partition):
-                supply.step(SupplyStep.PAUSED)
-                self._out.timer(TimerName.DRAINING, DRAIN_NS)
-                return
-        self._finish(supply)
+        if supply.migration is not None and supply.migration.changes_primary:
+            self._hand_over(supply)
+        else:
+            self._finish(supply)
+
+    def _hand_over(self, supply: Supply) -> None:
+        """Stop writes, when few locks are left to store (state_transfer/S-10)."""
+        partition = supply.partition
+        many = self._copies.held[partition].locks.unstored > LOCKS_AT_ONCE
+        if many and self._lane.leading[partition] is not None:
+            supply.step(SupplyStep.LOCKED)
+            self._out.notify(HandoverNear(partition, LOCKS_AT_ONCE))
+            self._out.timer(TimerName.LOCKS, 0)
+            return
+        if self._out.now_ns - self._lane.waits_since(partition) > DRAIN_NS:
+            self._break_off(supply)
+            return
+        supply.paused_since_ns = self._out.now_ns
+        self._out.notify(HandoverBegan(partition))
+        if self._lane.unfinished(partition):
+            supply.step(SupplyStep.PAUSED)
+            self._out.timer(TimerName.DRAINING, DRAIN_NS)
+        else:
+            self._finish(supply)
+
+    def on_locks(self) -> None:
+        """One slice of one partition, so that a step stays short."""
+        if storing := self.supplies.storing():
+            self._hand_over(storing[0])
+        if self.supplies.storing():
+            self._out.timer(TimerName.LOCKS, 0)
 
     def _break_off(self, supply: Supply) -> None:
         """state_transfer/S-9: clients have waited long enough."""
@@ -426,11 +449,18 @@ class Source:
         )
         del self.supplies.running[supply.partition, supply.to]
         supply.ready = None
+        if supply.phase is SupplyPhase.STORING or supply.paused_since_ns is not None:
+            self._end_storing(supply.partition)
         supply.step(SupplyStep.ENDED)
         self.selection.forget(supply)
         self._landed(supply)
         assert not supply.flight, "an ended supply has nothing in flight"
         notify_end(supply, why)
+
+    def _end_storing(self, partition: int) -> None:
+        copy = self._copies.held.get(partition)
+        if copy is not None:
+            copy.locks.end_storing()
 
     def _drop(self, supply: Supply, why: str) -> None:
         """End a supply that has not begun, or of a member that was removed."""

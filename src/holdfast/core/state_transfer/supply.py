@@ -31,6 +31,8 @@ class SupplyPhase(StrEnum):
     """A chunk waits for room in flight (state_transfer/S-5)."""
     COPYING = "copying"
     """A chunk is in flight."""
+    STORING = "storing locks"
+    """The primary will change: its locks are stored, and writes continue (state_transfer/S-10)."""
     DRAINING = "draining"
     """The primary will change: no new writes, and earlier ones are waited for (state_transfer/S-2)."""
     CLOSING = "closing"
@@ -46,6 +48,7 @@ class SupplyStep(StrEnum):
     ANSWERED = "the receiver has described its base"
     READY = "a chunk is ready"
     SENT = "there is room for the chunk"
+    LOCKED = "all is copied, and many entries are locked"
     PAUSED = "all is copied, and writes have to finish"
     LAST = "nothing is left to copy or to wait for"
     HELD = "the receiver holds everything"
@@ -66,6 +69,11 @@ SUPPLY: Final[Lifecycle[SupplyPhase, SupplyStep]] = Lifecycle(
         (_P.COPYING, _S.READY): _P.HELD_UP,
         (_P.COPYING, _S.PAUSED): _P.DRAINING,
         (_P.COPYING, _S.LAST): _P.CLOSING,
+        (_P.CHOOSING, _S.LOCKED): _P.STORING,
+        (_P.COPYING, _S.LOCKED): _P.STORING,
+        (_P.STORING, _S.LOCKED): _P.STORING,
+        (_P.STORING, _S.PAUSED): _P.DRAINING,
+        (_P.STORING, _S.LAST): _P.CLOSING,
         (_P.DRAINING, _S.LAST): _P.CLOSING,
         (_P.CLOSING, _S.HELD): _P.ARRIVED,
         **{(phase, _S.ENDED): _P.OVER for phase in _P if phase is not _P.OVER},

@@ -56,6 +56,9 @@ class SupplySchedule:
     def is_moving(self, partition: int) -> bool:
         return any(supply.migration is not None for supply in self.of_partition(partition))
 
+    def storing(self) -> list[Supply]:
+        return [supply for supply in self.running.values() if supply.phase is SupplyPhase.STORING]
+
     def draining(self) -> list[Supply]:
         """Supplies before their last chunk, which wait until earlier writes are acknowledged (state_transfer/S-9)."""
         return [supply for supply in self.running.values() if supply.phase is SupplyPhase.DRAINING]

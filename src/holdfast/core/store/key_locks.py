@@ -2,6 +2,9 @@
 
 - store/K-1: A lock is not replicated. It ends with its primary, unless it was stored at a handover
   (`PrimaryCopy.store_locks`) or its transaction is prepared: `restore` finds it again in what a new primary holds.
+- store/K-2: A handover gets each lock once to store it: in slices, with those that are taken meanwhile, and without
+  those that are released. If it is given up, the next one begins with all. The entry of a lock stays until the lock is
+  released.
 
 Example: member 1 is the primary of partition 7, and a transaction has locked x and y there. Before 1 hands 7 over to
 member 2, it writes both locks as entries of the partition's map of transactions, and 2 takes them over. If 1 crashes
@@ -11,6 +14,7 @@ instead, 2 finds no locks. Another transaction may change x now; the first one i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.transactions import (
@@ -25,14 +29,19 @@ from holdfast.core.model.transactions import (
     transaction_of,
 )
 
+LOCKS_AT_ONCE: Final = 500
+"""A handover stores so many in one step: some milliseconds."""
+
 
 class KeyLocks:
-    __slots__ = ("_of", "changes", "held")
+    __slots__ = ("_of", "_unstored", "changes", "held")
 
     def __init__(self) -> None:
         self.held: dict[bytes, KeyLock] = {}
         """By `lock_key`."""
         self._of: dict[TransactionId, list[bytes]] = {}
+        self._unstored: dict[bytes, KeyLock] | None = None
+        """Those that a handover has not looked at; None: no handover has begun to store locks."""
         self.changes = 0
         """Rises when a lock is released, so that those who wait for it look again."""
 
@@ -51,13 +60,33 @@ class KeyLocks:
             if kept not in self.held:
                 self.held[kept] = lock
                 self._of.setdefault(lock.transaction, []).append(kept)
+                if self._unstored is not None:
+                    self._unstored[kept] = lock
         released = self._of.pop(changes.released, None)
         if released is not None:
             self.changes += 1
             for kept in released:
                 del self.held[kept]
+                if self._unstored is not None:
+                    self._unstored.pop(kept, None)
+
+    @property
+    def unstored(self) -> int:
+        """How many locks a handover has still to look at."""
+        return len(self.held if self._unstored is None else self._unstored)
+
+    def take_unstored(self, most: int) -> list[tuple[bytes, KeyLock]]:
+        """The next ones for a handover to store (store/K-2)."""
+        if self._unstored is None:
+            self._unstored = self.held.copy()
+        return [self._unstored.popitem() for _ in range(min(most, len(self._unstored)))]
+
+    def end_storing(self) -> None:
+        """The handover is over, or given up."""
+        self._unstored = None
 
     def clear(self) -> None:
+        self.end_storing()
         self.held.clear()
         self._of.clear()
         self.changes += 1
