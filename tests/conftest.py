@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from tests.costs import CostRecorder, cost
 from tests.json_answers import watch_commands
 from tests.rewritten import compile_tests
+from tests.sampled_cases import mark_uncovering
 from xdist.scheduler import LoadScopeScheduling
 
 from holdfast_lab.processes import fork_server, local_cluster
@@ -114,6 +115,7 @@ def starts_session(path: str) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long begins first, so that no worker is left with it at the end."""
+    mark_uncovering(items)
     costs = Counter[str]()
     for file in {item.nodeid.partition("::")[0] for item in items}:
         costs[scope_of(file)] += cost(file)  # type: ignore[assignment]
