@@ -428,6 +428,7 @@ def test_without_the_rule_they_do_and_one_half_loses_what_it_has_acknowledged() 
     assert {key for key in keys if found[key] != last[key]} == {*keys[: len(keys) // 2]}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.rule("primary_backup/O-5")
 @pytest.mark.parametrize("partition", [0, 3])
 @pytest.mark.parametrize("how", ENDS)

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from tests.lab.sim.scenarios.keeping import End, Keeping, kept
 from tests.lab.sim.stage import clean
+from tests.sampled_cases import sampled
 
 from holdfast.actions.upgrade import Upgrade
 from holdfast.core.events import ActionRequested
@@ -96,7 +97,7 @@ def test_what_is_written_too_early_is_found() -> None:
 # -- up, and back
 
 
-@pytest.mark.parametrize("how", ["kill", "power cut", None])
+@pytest.mark.parametrize("how", sampled(["kill", "power cut", None], 2))
 def test_one_by_one_up_and_back_and_up_again(how: End | None) -> None:
     stage = Mixed(OLDER, OLDER, OLDER)
     stop = stage.load()

@@ -88,6 +88,7 @@ def test_without_migration_a_joiner_gets_nothing_and_a_crash_promotes() -> None:
     stage.rest()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("state", [ClusterState.FROZEN, ClusterState.PASSIVE])
 @pytest.mark.parametrize("who", ["master", "another"])
 def test_a_frozen_table_keeps_its_slots_when_a_member_shuts_down(state: ClusterState, who: str) -> None:

@@ -328,7 +328,7 @@ def test_the_records_of_a_cut_are_in_the_files_and_do_no_harm() -> None:
     assert stage.get(stage.processes[0], KEYS[20]) == "second"
 
 
-@pytest.mark.parametrize("seed", sampled([208, *range(40)], 4))
+@pytest.mark.parametrize("seed", sampled([208, *range(40)], 8))
 def test_cuts_in_a_cluster_that_changes_all_the_time(seed: int) -> None:
     dice = random.Random(seed)
     stage = Cutting(4, spare=3, backups=1 + seed % 2)

@@ -62,6 +62,7 @@ def test_a_map_is_destroyed_when_the_transaction_that_locks_its_entries_has_ende
     clean(stage)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("at_ms", [0, 2, 4, 8, 20])
 @pytest.mark.parametrize("first", ["commit", "destroy"])
 def test_a_commit_and_the_end_of_its_map_cross(first: str, at_ms: int) -> None:
@@ -113,6 +114,7 @@ def test_a_map_is_destroyed_while_its_cut_is_taken(packets: int) -> None:
     clean(stage, again=False)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("at_ms", [0, 900, 1001, 1004])
 @pytest.mark.parametrize("damage", ["wrong value", "another history", "updates that never were"])
 def test_a_repair_does_not_bring_a_destroyed_map_back(damage: str, at_ms: int) -> None:

@@ -140,7 +140,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "ending", "moment"), sampled(CASES, 22))
+@pytest.mark.parametrize(("name", "ending", "moment"), sampled(CASES, 34))
 def test_each_end_is_told_once_and_leaves_nothing(
     name: str, ending: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

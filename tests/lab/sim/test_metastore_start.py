@@ -139,7 +139,7 @@ def test_a_metastore_is_started_while_a_cluster_runs_and_zones_work(hosts: int) 
 
 @pytest.mark.rule("model/F-1")
 @pytest.mark.parametrize(
-    ("victim", "after_ms"), sampled(product(["master", "first voter and its asker"], MOMENTS_MS), 4)
+    ("victim", "after_ms"), sampled(product(["master", "first voter and its asker"], MOMENTS_MS), 7)
 )
 def test_whoever_crashes_during_the_founding_there_is_one(after_ms: int, victim: str) -> None:
     stage = Stage(5, settings=without_metastore())
@@ -154,7 +154,7 @@ def test_whoever_crashes_during_the_founding_there_is_one(after_ms: int, victim:
 
 
 @pytest.mark.rule("model/F-1")
-@pytest.mark.parametrize("after_ms", sampled(MOMENTS_MS, 3))
+@pytest.mark.parametrize("after_ms", sampled(MOMENTS_MS, 6))
 def test_all_lose_power_during_the_founding_and_there_is_one(after_ms: int) -> None:
     stage = Stage(3, settings=without_metastore(kept_settings()))
     give(stage.processes[1])

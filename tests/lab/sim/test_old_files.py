@@ -66,6 +66,7 @@ class Shelf:
             self.crash(index)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.rule("membership/F-2")
 @pytest.mark.parametrize("journal", ["sync", "lazy"])
 @pytest.mark.parametrize("life", ["of the life before", "of the last life"])
@@ -89,6 +90,7 @@ def test_an_old_copy_is_refused_however_often_it_is_tried(journal: Journal, life
     assert shelf.read() == [f"new {key}" for key in KEYS]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("index", [0, 2])
 @pytest.mark.parametrize("first", [True, False])
 def test_when_everybody_was_stopped_an_old_copy_is_found_out_by_what_the_others_know(

@@ -297,6 +297,7 @@ def router_write(process: Process, key: str) -> None:
     process.step(partial(process.driver.execute, request, lambda outcome: None))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.rule("routing/R-11")
 @pytest.mark.parametrize("backups", [0, 1])
 @pytest.mark.parametrize("write", [lane_write, router_write])

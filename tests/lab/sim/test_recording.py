@@ -59,6 +59,12 @@ def pieces(record: bytes) -> list[Piece]:
     return list(recording.read(io.BytesIO(record).read))
 
 
+@pytest.fixture(scope="module")
+def whole(record: bytes) -> tuple[Piece, ...]:
+    """What the record tells."""
+    return tuple(pieces(record))
+
+
 def replay(found: Iterator[Piece]) -> Replay:
     run = Replay(found, _services, harm_again, PLAIN_WAYS)
     for _ in run.run():
@@ -66,8 +72,8 @@ def replay(found: Iterator[Piece]) -> Replay:
     return run
 
 
-def test_a_run_is_lived_again_and_ends_in_the_same(record: bytes) -> None:
-    found = pieces(record)
+def test_a_run_is_lived_again_and_ends_in_the_same(whole: tuple[Piece, ...]) -> None:
+    found = list(whole)
     run = replay(iter(found))
     lives = [piece for piece in found if isinstance(piece, Begun)]
     last = {piece.life: piece.digest for piece in found if isinstance(piece, Stepped)}
@@ -187,8 +193,8 @@ def number_of(found: list[Piece], at: int) -> int:
     return sum(isinstance(piece, Step | LaneCall) for piece in found[: at + 1])
 
 
-def test_an_event_that_is_another_one_is_noticed_at_its_step(record: bytes) -> None:
-    found = pieces(record)
+def test_an_event_that_is_another_one_is_noticed_at_its_step(whole: tuple[Piece, ...]) -> None:
+    found = list(whole)
     at = [i for i, one in enumerate(found) if isinstance(one, Step) and one.event == "ClientRequest"][20]
     step = found[at]
     assert isinstance(step, Step)
@@ -198,8 +204,8 @@ def test_an_event_that_is_another_one_is_noticed_at_its_step(record: bytes) -> N
 
 
 @pytest.mark.parametrize("what", ["digest", "left out", "lane call"])
-def test_whatever_is_changed_is_noticed(record: bytes, what: str) -> None:
-    found = pieces(record)
+def test_whatever_is_changed_is_noticed(whole: tuple[Piece, ...], what: str) -> None:
+    found = list(whole)
     if what == "digest":
         at = [i for i, one in enumerate(found) if isinstance(one, Stepped)][300]
         with pytest.raises(Differs, match=f"step {number_of(found, at)} .*its effects differ now"):
@@ -226,11 +232,11 @@ def lost_removes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mutate", [fewer_acks, lost_removes])
 def test_other_code_of_the_member_is_noticed(
-    record: bytes, monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
+    whole: tuple[Piece, ...], monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     mutate(monkeypatch)
     with pytest.raises(Differs, match="step "):
-        replay(iter(pieces(record)))
+        replay(iter(whole))
 
 
 # -- the file
@@ -260,10 +266,10 @@ def test_a_file_that_is_no_record_ends_with_a_message(record: bytes, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", [Step, Stepped, LaneCall, CallbackBegun, CallbackEnded])
-def test_damage_is_named_wherever_it_is(record: bytes, kind: type[Piece]) -> None:
+def test_damage_is_named_wherever_it_is(record: bytes, whole: tuple[Piece, ...], kind: type[Piece]) -> None:
     """Within what a session was told, too, which is read in the middle of a step."""
     at, offset = 0, len(recording.MAGIC)
-    for number, piece in enumerate(pieces(record)):
+    for number, piece in enumerate(whole):
         length, _ = recording._HEAD.unpack_from(record, offset)
         if isinstance(piece, kind) and number > 2_000:
             at = offset + recording._HEAD.size + length // 2
@@ -276,8 +282,10 @@ def test_damage_is_named_wherever_it_is(record: bytes, kind: type[Piece]) -> Non
 
 
 @pytest.mark.parametrize("change", [{"event": "Nonsense"}, {"fields": b"\xc1"}, {"life": 99}])
-def test_a_step_that_makes_no_sense_ends_with_a_message(record: bytes, change: dict[str, object]) -> None:
-    found = pieces(record)
+def test_a_step_that_makes_no_sense_ends_with_a_message(
+    whole: tuple[Piece, ...], change: dict[str, object]
+) -> None:
+    found = list(whole)
     at = [i for i, one in enumerate(found) if isinstance(one, Step) and one.event == "TimerFired"][5]
     with pytest.raises(RecordBroken):
         replay(changed(found, at, **change))

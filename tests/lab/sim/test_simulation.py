@@ -69,7 +69,7 @@ def test_nothing_is_lost_diverges_or_hangs(seed: int) -> None:
     assert verdict.figures["writes_acknowledged"] > 0
 
 
-@pytest.mark.parametrize("seed", sampled([40_002, 40_001, 40_003], 3))
+@pytest.mark.parametrize("seed", sampled([40_003, 40_001, 40_002], 3))
 def test_what_was_acknowledged_survives_when_everybody_loses_power(seed: int) -> None:
     verdict = simulate(seed, power_cuts=True)
     assert verdict.ok, verdict.problems

@@ -46,6 +46,7 @@ def blackout(stage: Stage, away_s: float) -> None:
     stage.rest()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("journal", ["sync", "lazy"])
 @pytest.mark.parametrize("away_s", [0.5, 9])
 def test_restarts_lengthen_no_time_to_live(journal: Journal, away_s: float) -> None:

@@ -424,6 +424,7 @@ def test_the_owner_of_a_branch_dies_when_it_has_committed_before_the_others() ->
     clean(stage)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.rule("transactions/C-4")
 @pytest.mark.parametrize("at_ms", [0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 40])
 @pytest.mark.parametrize("who", ["coordinator", "primary", "both"])

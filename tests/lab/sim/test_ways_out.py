@@ -192,7 +192,6 @@ class Walk:
 
 
 SHORT = (
-    "metastore_and_zone-majority-without_files-restarted",
     "metastore_and_zone-no_majority-with_files",
     "metastore_and_zone-no_majority-never-moving",
     "zone-no_majority-without_files",

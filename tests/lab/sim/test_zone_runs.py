@@ -39,7 +39,7 @@ def test_maps_in_a_zone_lose_nothing_when_everybody_loses_power(seed: int) -> No
 
 @pytest.mark.rule("multiraft/H-10")
 @pytest.mark.rule("multiraft/H-11")
-@pytest.mark.parametrize("seed", [7, pytest.param(72_200, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("seed", [1, pytest.param(72_200, marks=pytest.mark.campaign)])
 def test_states_in_many_small_pieces_lose_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_capture, "PIECE_BYTES", 1)
     monkeypatch.setattr(snapshot_transfer, "STATE_BYTES", 100)

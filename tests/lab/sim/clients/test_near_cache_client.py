@@ -216,7 +216,7 @@ def test_numbers_of_a_zone_show_a_lost_invalidation(repair_s: int, dropped: set[
 
 
 def test_runs_judge_near_caches() -> None:
-    verdict = simulate(350, lies=frozenset({"near-cache-repeats"}))
+    verdict = simulate(202, lies=frozenset({"near-cache-repeats"}))
     assert verdict.figures["near_cache_hits"] > 0
     assert verdict.figures["near_cache_invalidations"] > 0
     assert any("follows" in problem for problem in verdict.problems)

@@ -119,8 +119,8 @@ LONG = (
     "shift-down-two-moves",
     "shift-up-two-moves",
 )
-"""Forms that take long: one case of 64 is played here, all of them by `make slow` and `make matrix`."""
-SAMPLE = 64
+"""Forms that take long: one case of 128 is played here, all of them by `make slow` and `make matrix`."""
+SAMPLE = 128
 
 
 @pytest.mark.parametrize("form", LONG)

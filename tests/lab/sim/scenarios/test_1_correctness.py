@@ -51,6 +51,7 @@ def test_as_many_members_as_there_are_backups_are_terminated_at_once(backups: in
     scene.judge()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("backups", BACKUPS)
 @pytest.mark.parametrize("between", [True, False], ids=["judged between", "not judged between"])
 def test_some_start_and_fewer_terminate_again_and_again(backups: int, between: bool) -> None:

@@ -118,6 +118,7 @@ def test_a_partition_that_is_just_being_migrated_is_promoted_and_migrated_again(
 # -- versions of replicas
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("nodes", "dying"), [(5, 1), (5, 2), (6, 1), (7, 1), (7, 3)], ids=str)
 @pytest.mark.parametrize("how", ["terminated", "shut down"])
 def test_counters_of_a_promoted_backup_are_those_of_the_owner(nodes: int, dying: int, how: str) -> None:

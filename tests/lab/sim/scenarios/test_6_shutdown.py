@@ -82,6 +82,7 @@ def test_a_member_that_has_not_joined_yet_leaves() -> None:
     assert first.driver.stopped
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("assigned", [True, False], ids=["with partitions", "without"])
 @pytest.mark.parametrize("who", ["slave", "master", "lite master", "lite member"])
 def test_one_of_three_leaves(who: str, assigned: bool) -> None:
@@ -179,6 +180,7 @@ def test_a_next_master_that_nobody_has_agreed_to_yet_cannot_leave() -> None:
 # -- correctness
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("backups", [0, 1, 2, 3])
 @pytest.mark.parametrize("leaving", [1, 2, 3, 4])
 def test_some_of_five_leave_and_nothing_is_lost(backups: int, leaving: int) -> None:
@@ -187,6 +189,7 @@ def test_some_of_five_leave_and_nothing_is_lost(backups: int, leaving: int) -> N
     scene.judge()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("again", [False, True], ids=["new addresses", "the same addresses"])
 @pytest.mark.parametrize("backups", [0, 1])
 def test_members_start_and_leave_again_and_again(backups: int, again: bool) -> None:

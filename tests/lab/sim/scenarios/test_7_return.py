@@ -56,6 +56,7 @@ def serves_nothing_while_filled(stage: Keeping, host: int) -> list[int]:
     return seen
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("kept_in", ["memory", "journal"])
 def test_a_returning_member_gets_what_it_has_missed(kept_in: str, how: End) -> None:
@@ -90,6 +91,7 @@ def test_without_history_it_gets_everything(how: End) -> None:
     clean(stage, stage.writes)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("history", [True, False])
 @pytest.mark.parametrize("how", ENDS)
 def test_the_supplier_dies_in_the_middle(how: End, history: bool) -> None:
@@ -114,6 +116,7 @@ def test_the_supplier_dies_in_the_middle(how: End, history: bool) -> None:
     clean(stage, stage.writes)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("history", [True, False])
 @pytest.mark.parametrize("how", ENDS)
 def test_the_returning_member_dies_in_the_middle(how: End, history: bool) -> None:

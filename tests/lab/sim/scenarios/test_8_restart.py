@@ -32,6 +32,7 @@ def checkpoints(stage: Keeping, host: int) -> set[str]:
 # -- a single owner
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("files", [{}, SMALL], ids=["journal", "checkpoints"])
 @pytest.mark.parametrize("how", [*ENDS, "leave"])
 def test_a_single_owner_restarts(how: str, files: Files) -> None:
@@ -98,6 +99,7 @@ def test_of_updates_under_way_a_beginning_is_kept(deeds: int) -> None:
 # -- everybody
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("stale", ["removed", "named"])
 @pytest.mark.parametrize("how", ENDS)
 def test_the_first_supplier_dies_while_a_stopped_cluster_comes_back(how: End, stale: str) -> None:
@@ -147,6 +149,7 @@ def accept(stage: Keeping, host: int) -> None:
     assert not process.driver.member.picture.unserved_reason()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("by_order", [False, True])
 @pytest.mark.parametrize("how", [*ENDS, "leave"])
 def test_a_part_that_was_not_there_last_waits_for_the_others(how: str, by_order: bool) -> None:

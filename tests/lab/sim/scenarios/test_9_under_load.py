@@ -8,7 +8,6 @@ of the table) have no counterpart.
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
 
 import pytest
 from tests.lab.sim.scenarios.keeping import (
@@ -23,7 +22,6 @@ from tests.lab.sim.scenarios.keeping import (
     keys_in,
 )
 from tests.lab.sim.stage import clean
-from tests.sampled_cases import sampled
 
 from holdfast.actions.demote import Demote
 from holdfast.actions.promote import Promote
@@ -36,10 +34,11 @@ from holdfast_lab.sim.rig import Packet
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 4096, "history_bytes": 20_000}
 
 
-@pytest.mark.parametrize(
-    ("how", "role", "away_s", "tail_bytes"),
-    sampled(product(ENDS, ["primary", "backup"], [1.0, 6.0], [0, 65_536]), 5),
-)
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("role", ["primary", "backup"])
+@pytest.mark.parametrize("away_s", [1.0, 6.0])
+@pytest.mark.parametrize("tail_bytes", [0, 65_536])
 def test_members_restart_under_load(how: End, role: str, away_s: float, tail_bytes: int) -> None:
     """D1 (the primary, again and again) and D2 (backups; four members, of which one holds nothing of the partition):
     they end under load, for shorter or for longer than it takes to be removed, and come back.
@@ -188,6 +187,7 @@ def test_something_else_happens_while_it_is_filled(what: str) -> None:
     clean(stage, stage.writes)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("how", [*ENDS, "leave"])
 @pytest.mark.parametrize("others", [False, True])
 def test_a_member_stops_is_removed_and_comes_back_again_and_again(others: bool, how: str) -> None:

@@ -32,6 +32,7 @@ def two(stage: TransactingStage, near: int) -> tuple[ToldTransaction, ToldTransa
     return first, second
 
 
+@pytest.mark.covering(1)
 @GRACEFUL
 @pytest.mark.parametrize("who", ["primary", "backup", "coordinator"])
 def test_a1_two_transactions_of_one_partition_commit_in_the_other_order(who: str, graceful: bool) -> None:
@@ -99,6 +100,7 @@ def test_a2_a_returning_member_gets_what_transactions_have_done_meanwhile(histor
     stage.whole()
 
 
+@pytest.mark.covering(1)
 @HISTORICAL
 @pytest.mark.parametrize("who", ["supplier", "receiver"])
 def test_a2_and_g5_somebody_dies_in_the_middle_of_it(who: str, history: bool) -> None:
@@ -151,6 +153,7 @@ def test_a2_transactions_go_on_while_it_is_filled(history: bool) -> None:
 # -- A3 and A4
 
 
+@pytest.mark.covering(1)
 @GRACEFUL
 @pytest.mark.parametrize("reached", [0, 1], ids=["A3", "A4"])
 @pytest.mark.parametrize("near_too", [False, True], ids=["", "and the coordinator"])

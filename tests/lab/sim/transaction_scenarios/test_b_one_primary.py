@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
 
 import pytest
 from tests.lab.sim.scenarios.keeping import NO_HISTORY, PARTITION, Files, kept, keys_in
@@ -13,7 +12,6 @@ from tests.lab.sim.transaction_scenarios.scenario_stage import (
     ToldTransaction,
     TransactingStage,
 )
-from tests.sampled_cases import sampled
 
 from holdfast.core.model.sync_request import How
 from holdfast.core.model.transaction_orders import TransactionFate
@@ -38,6 +36,7 @@ def begun(
     return [found[each] for each in sorted(order)]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("phases", [1, 2])
 @HISTORICAL
 @GRACEFUL
@@ -118,10 +117,11 @@ def fails_over(
     stage.whole()
 
 
-@pytest.mark.parametrize(
-    ("order", "reached", "near_too", "graceful"),
-    sampled(product(["01", "10"], REACHED, [False, True], [False, True]), 3),
-)
+@pytest.mark.covering(2)
+@GRACEFUL
+@NEAR_TOO
+@pytest.mark.parametrize("reached", REACHED)
+@pytest.mark.parametrize("order", ["01", "10"])
 def test_b2_two_are_prepared_in_part(order: str, reached: str, near_too: bool, graceful: bool) -> None:
     stage = TransactingStage(5)
     near = stage.bystander()
@@ -134,10 +134,11 @@ def test_b2_two_are_prepared_in_part(order: str, reached: str, near_too: bool, g
     fails_over(stage, tx, *gone, graceful=graceful, near_too=near_too)
 
 
-@pytest.mark.parametrize(
-    ("order", "reached", "near_too", "graceful"),
-    sampled(product(["012", "210"], REACHED, [False, True], [False, True]), 3),
-)
+@pytest.mark.covering(1)
+@GRACEFUL
+@NEAR_TOO
+@pytest.mark.parametrize("reached", REACHED)
+@pytest.mark.parametrize("order", ["012", "210"])
 def test_b4_two_are_prepared_in_part_and_the_third_is_done(
     order: str, reached: str, near_too: bool, graceful: bool
 ) -> None:
@@ -158,6 +159,7 @@ def test_b4_two_are_prepared_in_part_and_the_third_is_done(
 # -- prepared everywhere
 
 
+@pytest.mark.covering(1)
 @GRACEFUL
 @pytest.mark.parametrize("order", ["01", "10"])
 def test_b3_of_two_that_are_prepared_one_is_done_on_a_backup_alone(order: str, graceful: bool) -> None:
@@ -191,6 +193,7 @@ def test_b3_of_two_that_are_prepared_one_is_done_on_a_backup_alone(order: str, g
     stage.whole()
 
 
+@pytest.mark.covering(2)
 @GRACEFUL
 @NEAR_TOO
 @pytest.mark.parametrize("order", ["012", "210"])
@@ -282,6 +285,7 @@ def test_b7_a_commit_between_two_checkpoints_of_a_backup_is_not_missed(how: str)
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 512}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("files", [{}, SMALL], ids=["journal", "checkpoints"])
 @pytest.mark.parametrize("how", ["kill", "power cut", "leave"])
 def test_b8_a_single_owner_keeps_what_is_done_in_any_order(how: str, files: Files) -> None:

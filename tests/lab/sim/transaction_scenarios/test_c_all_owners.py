@@ -8,13 +8,11 @@ waits for everybody who was in it last. When its operator accepts that one is mi
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
 
 import pytest
 from tests.lab.sim.scenarios.keeping import PARTITION, kept, keys_in
 from tests.lab.sim.scenarios.test_8_restart import accept, assigned
 from tests.lab.sim.transaction_scenarios.scenario_stage import ToldTransaction, TransactingStage
-from tests.sampled_cases import sampled
 
 KEYS = keys_in(PARTITION, 15)
 Reached = tuple[int, ...]
@@ -63,6 +61,7 @@ def committed_in_part(stage: TransactingStage, case: str) -> list[ToldTransactio
     return tx
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("turned", [False, True], ids=["", "the other first"])
 @pytest.mark.parametrize("how", ["kill", "power cut"])
 @pytest.mark.parametrize("case", CASES)
@@ -99,10 +98,11 @@ def test_c_all_owners_stop_and_all_come_back(case: str) -> None:
     stage.whole()
 
 
-@pytest.mark.parametrize(
-    ("at_ms", "slowness", "how", "backups"),
-    sampled(product([1, 2, 3, 5, 8, 20, 50], [1, 30], ["kill", "power cut"], [1, 2]), 6),
-)
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("at_ms", [1, 2, 3, 5, 8, 20, 50])
+@pytest.mark.parametrize("slowness", [1, 30])
+@pytest.mark.parametrize("how", ["kill", "power cut"])
+@pytest.mark.parametrize("backups", [1, 2])
 def test_c_all_stop_at_any_moment_of_three_commits(at_ms: int, slowness: int, how: str, backups: int) -> None:
     """With disks that are slow more of it is under way. Everybody returns."""
     stage = TransactingStage(3, kept(backups))

@@ -106,6 +106,7 @@ def test_d4_a_checkpoint_while_it_is_filled(twice: bool) -> None:
     stage.whole()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("stale", ["removed", "named"])
 @HISTORICAL
 def test_d5_the_first_supplier_dies_while_a_stopped_cluster_comes_back(history: bool, stale: str) -> None:

@@ -7,13 +7,11 @@ entries, remove what the last one has written, and are there as a whole or not a
 from __future__ import annotations
 
 import random
-from itertools import product
 
 import msgspec
 import pytest
 from tests.lab.sim.scenarios.keeping import Files, kept
 from tests.lab.sim.transaction_scenarios.scenario_stage import ToldTransaction, TransactingStage, under_load
-from tests.sampled_cases import sampled
 
 from holdfast.config import MapSettings
 from holdfast.core.model.ids import MILLISECOND
@@ -55,10 +53,11 @@ class LargeTransactions:
             self.stage.commit(self.present)
 
 
-@pytest.mark.parametrize(
-    ("how", "role", "away_s", "tail_bytes"),
-    sampled(product(["kill", "power cut"], ["primary", "backup"], [1.0, 6.0], [0, 65_536]), 5),
-)
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("how", ["kill", "power cut"])
+@pytest.mark.parametrize("role", ["primary", "backup"])
+@pytest.mark.parametrize("away_s", [1.0, 6.0])
+@pytest.mark.parametrize("tail_bytes", [0, 65_536])
 def test_d1_and_d2_members_restart_under_load(how: str, role: str, away_s: float, tail_bytes: int) -> None:
     """The primary, again and again; or backups, of four members of which one holds nothing of the partition."""
     stage = TransactingStage(4, under_load(kept(2, tail_bytes=tail_bytes, chunk_bytes=300, **SMALL)))
@@ -77,6 +76,7 @@ def test_d1_and_d2_members_restart_under_load(how: str, role: str, away_s: float
     stage.whole()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("backups", [0, 1])
 @pytest.mark.parametrize("hosts", [2, 3])
 def test_d11_primaries_leave_under_load(hosts: int, backups: int) -> None:

@@ -12,6 +12,7 @@ BEFORE, KEYS = keys_in(PARTITION, 4), keys_in(PARTITION, 15, 4)
 SIZES = (slice(0, 5), slice(5, 12), slice(12, 15))
 
 
+@pytest.mark.covering(1)
 @GRACEFUL
 @pytest.mark.parametrize("near_too", [False, True], ids=["E1", "E2"])
 @pytest.mark.parametrize("optimistic", [False, True], ids=["pessimistic", "optimistic"])

@@ -56,6 +56,7 @@ def refused(stage: TransactingStage, near: int) -> None:
         stage.roll_back(tx)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("began", ["prepared", "locked", "optimistic"])
 @pytest.mark.parametrize("how", ["kill", "power cut"])
 def test_g2_what_is_lost_is_no_business_of_transactions_until_it_is_reset(how: str, began: str) -> None:
@@ -222,6 +223,7 @@ def test_g7_history_that_cannot_be_read_is_no_reason_to_hang(kind: str) -> None:
     stage.whole(again=False)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("backups", [1, 2])
 @pytest.mark.parametrize("puts", [0, 50])
 def test_g8_what_was_under_way_at_a_checkpoint_is_delivered_all_the_same(puts: int, backups: int) -> None:
