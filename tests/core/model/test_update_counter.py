@@ -82,7 +82,7 @@ class AgainstASet(RuleBasedStateMachine):
 
 
 TestAgainstASet = AgainstASet.TestCase
-TestAgainstASet.settings = settings(max_examples=200, stateful_step_count=40)
+TestAgainstASet.settings = settings(max_examples=settings.default.max_examples, stateful_step_count=40)
 
 
 @pytest.mark.rule("model/K-2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.sampled_cases import sampled
 
 from holdfast.config.schema import Placement
 from holdfast.core.model.baseline import BaselineMember
@@ -144,7 +145,7 @@ def test_two_of_one_group_never_hold_what_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("placement", LAYOUTS)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40), 2))
 def test_whatever_happens_it_comes_to_rest_with_no_fewer_copies(placement: Placement, seed: int) -> None:
     draw = random.Random(seed)
     replicas = draw.randint(1, 3)

@@ -30,7 +30,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.parametrize("entries", WAYS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(steps=st.lists(STEPS, max_size=60))
 def test_they_equal_the_digests_of_the_entries(
     entries: NewEntries,

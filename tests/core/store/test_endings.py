@@ -129,7 +129,7 @@ class BothWays(RuleBasedStateMachine):
 
 
 class TestBothWays(BothWays.TestCase):
-    settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=settings.default.max_examples, stateful_step_count=40)
 
 
 @pytest.mark.rule("store/E-7")

@@ -9,6 +9,7 @@ from struct import pack
 
 import msgspec
 import pytest
+from tests.sampled_cases import sampled
 
 from holdfast.core.model.records import (
     NO_FORMER,
@@ -50,7 +51,7 @@ def test_what_does_not_follow_begins_a_new_stretch() -> None:
     assert not tail.covers(8)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", sampled(range(50), 2))
 def test_it_holds_the_last_updates_that_fit_and_no_others(seed: int) -> None:
     draw = random.Random(seed)
     limit = draw.choice([0, 200, 5000, 100_000])
@@ -358,7 +359,7 @@ def as_changes(part: list[Record]) -> Changes:
 
 
 @pytest.mark.rule("store/H-1")
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", sampled(range(50), 2))
 def test_columns_and_records_are_remembered_alike(seed: int) -> None:
     """The same updates, as records one way and as columns the other, also in turns, also of a tail that was copied."""
     draw = random.Random(seed)

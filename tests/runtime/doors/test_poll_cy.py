@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.in_process.test_embedded import member, run
 from tests.server.hazelcast.one_member import OneMemberGrid
@@ -279,7 +279,6 @@ def test_strangers_with_a_network_of_addresses_are_one_address() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("settled", [True, False])
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_answers_are_the_same_as_through_a_transport(
     module: ModuleType, settled: bool, data: st.DataObject

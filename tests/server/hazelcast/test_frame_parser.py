@@ -111,7 +111,7 @@ def test_each_message_of_the_table_is_read_as_on_the_general_way(message: bytes)
         assert any(not -1 <= one <= LONGEST_MS for one in times), "that is all that may be wrong with it"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples)
 @given(buffers(), st.integers(0, 300))
 def test_hostile_bytes_are_left_or_read_as_on_the_general_way(arrived: list[bytes], begin: int) -> None:
     for data in arrived:
@@ -127,7 +127,7 @@ def test_hostile_bytes_are_left_or_read_as_on_the_general_way(arrived: list[byte
                 at, found = found[0], parsed(data, found[0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples)
 @given(st.one_of(BATCHES.map(lambda whole: [whole]), buffers()))
 def test_batches_are_read_as_on_the_general_path_or_left(arrived: list[bytes]) -> None:
     for data in arrived:
@@ -278,7 +278,7 @@ def test_only_large_writes_that_have_not_come_whole_may_have_their_value_apart()
     assert value_to_come(long_key[:-1], 0, longest) == (0, 0)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(buffers(), st.integers(0, 200))
 def test_what_is_said_of_a_value_to_come_is_so_whatever_came(arrived: list[bytes], at: int) -> None:
     for data in arrived:

@@ -89,7 +89,7 @@ def leave(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples)
 @given(
     buffers(), st.sampled_from([1 << 30, 1000, 0]), st.sampled_from([KNOWN, {b"m": ("m",), b"told": "told"}])
 )
@@ -212,7 +212,7 @@ MESSAGES = st.one_of(REQUESTS, REQUESTS, BATCHES)
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples)
 @given(
     st.lists(st.lists(MESSAGES, max_size=6), max_size=4),
     st.booleans(),
@@ -234,7 +234,7 @@ def test_both_lanes_serve_the_same(
 
 
 @pytest.mark.parametrize("way", ALONE)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples)
 @given(buffers(), st.integers(0, 10))
 def test_broken_frames_harm_nothing(way: Way, arrived: list[bytes], count: int) -> None:
     owner = Owner(way)

@@ -116,7 +116,7 @@ def sorted_messages(data: bytes | bytearray) -> list[bytes]:
     return sorted(messages_in(bytes(data)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples)
 @given(buffers(batches(0)), st.booleans())
 def test_lane_and_general_path_do_the_same(arrived: list[bytes], listening: bool) -> None:
     """The keys of batches have no partition-hash words: the general path drops those of a putAll."""

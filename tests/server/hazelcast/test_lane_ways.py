@@ -310,7 +310,7 @@ ALONE = [pytest.param(Way(reference_lane), id="plain"), *WAYS]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(buffers(), st.sampled_from([1 << 30, 1000, 0]), st.booleans(), st.booleans(), st.booleans())
 def test_both_ways_do_the_same(
     way: Way, arrived: list[bytes], room: int, observed: bool, locks: bool, listening: bool
@@ -318,6 +318,7 @@ def test_both_ways_do_the_same(
     agree(way, arrived, room, observed=observed, locks=locks, listening=listening)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NAMES[:6])
 @pytest.mark.parametrize("word", [0, 7])
@@ -515,6 +516,7 @@ def test_large_values_are_handed_on_as_they_are(way: Way) -> None:
     assert bulk[-1][1] is held, "the value itself, not a copy of it"
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NAMES[:6])
 @pytest.mark.parametrize("word", [0, 7])
