@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import time
@@ -22,7 +23,7 @@ from holdfast.client.action_messages import request_of
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection, Credentials
 from holdfast.client_core.routing import parse_addresses
-from holdfast.config.verifiers import password_verifier, token_verifier
+from holdfast.config.verifiers import PasswordVerifier, token_verifier
 from holdfast.core.model.ids import Address
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.views import ClusterState
@@ -37,6 +38,16 @@ pytestmark = [
 ]
 
 TOKEN = "a token with more than 24 characters"
+
+
+def cheap_verifier(password: str) -> PasswordVerifier:
+    """A hundredth of the usual cost, which every login and every worker that collects these tests would pay."""
+    n, r, p, salt = 1024, 8, 1, bytes(16)
+    return PasswordVerifier(
+        n, r, p, salt, hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, dklen=32)
+    )
+
+
 CONFIG = f"""
 [cluster]
 name = "ours"
@@ -49,7 +60,7 @@ passwords = ["the root password", "the next root password"]
 roles = ["admin"]
 
 [users.reader]
-verifiers = ["{password_verifier("the reader's password", bytes(16))}"]
+verifiers = ["{cheap_verifier("the reader's password")}"]
 roles = ["reader"]
 
 [users.writer]

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.config import load
-from holdfast.config.verifiers import PasswordVerifier, password_verifier, token_verifier
+from holdfast.config.verifiers import COST, PasswordVerifier, token_verifier
 from holdfast.core.model.ids import SECOND
 from holdfast.server.logins import FORGIVEN_NS, FREE, FREE_OF_USER, KEPT, Login, LoginAnswer, Logins, net_of
 
 TOKEN = b"a token of more than 24 characters"
 ADA, EVE = "10.0.0.1", "10.0.0.2"
-VERIFIER = str(password_verifier("kept as a verifier", bytes(16)))
+VERIFIER = str(PasswordVerifier(*COST, salt=bytes(16), hashed=bytes(32)))
+"""No password is compared here: a `Proof` stands for that."""
 CONFIG = f"""
 [users.ada]
 passwords = ["old", "new"]
