@@ -168,7 +168,7 @@ def test_a_forked_process_has_connections_of_its_own(cache: CacheMap) -> None:
     stop, wrong = threading.Event(), []
 
     def ask() -> None:
-        while not stop.is_set():
+        while not stop.wait(0.001):
             if cache.get("k") != "of the parent":
                 wrong.append(1)
 

@@ -120,6 +120,7 @@ def test_a_member_is_killed_while_many_write_and_one_joins() -> None:
             async def write(task: int) -> None:
                 count = 0
                 while not stop.is_set():
+                    await asyncio.sleep(0.01)
                     count += 1
                     attempts[f"{task}"] = count
                     try:

@@ -83,7 +83,7 @@ def test_many_threads_share_it_and_a_member_dies() -> None:
 
             def write(thread: int) -> None:
                 count = 0
-                while not stop.is_set():
+                while not stop.wait(0.005):
                     count += 1
                     attempts[thread] = count
                     try:

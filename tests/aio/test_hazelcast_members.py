@@ -281,6 +281,7 @@ def test_a_member_is_killed_while_many_write(members: Members) -> None:
             async def write(key: int) -> None:
                 count = 0
                 while not stop.is_set():
+                    await asyncio.sleep(0.01)
                     count += 1
                     attempts[key] = count
                     try:

@@ -184,7 +184,7 @@ def test_nothing_stale_is_left_when_members_die_and_leave(end: str) -> None:
                         await writer.map("near").set(key, n)
                     except (Unknown, Refused):
                         pass
-                    await asyncio.sleep(random.random() * 0.02)
+                    await asyncio.sleep(random.random() * 0.05)
                 while True:
                     try:
                         newest[key] = n + 1
@@ -199,7 +199,7 @@ def test_nothing_stale_is_left_when_members_die_and_leave(end: str) -> None:
                     while not stop.is_set():
                         found = await mine.get(key)
                         seen = found or seen
-                        await asyncio.sleep(random.random() * 0.004)
+                        await asyncio.sleep(random.random() * 0.02)
                 except BaseException as error:  # noqa: BLE001 - any is the failure
                     strange.append(error)
 

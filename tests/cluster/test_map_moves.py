@@ -90,6 +90,7 @@ class Writer(threading.Thread):
                 if old != self.last.get(key) or read != turn:
                     self.wrong.append((key, turn, old, read))
                 self.last[key] = turn
+                time.sleep(0.002)
 
     def end(self) -> None:
         self.ended = True

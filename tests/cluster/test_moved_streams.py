@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,7 @@ class Writer(threading.Thread):
             while not self.ended:
                 for key in KEYS:
                     self._client.set(MAP, key, to_stored(self.turns))
+                    time.sleep(0.002)
                 self.turns += 1
         except BaseException as error:  # noqa: BLE001 - reported by the test
             self.failed = error

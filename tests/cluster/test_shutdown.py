@@ -358,6 +358,7 @@ def test_the_last_value_written_is_read_after_rounds_of_leaving_and_starting(bac
                     for key in keys:
                         await put(key, value)
                         last[key] = value
+                        await asyncio.sleep(0.001)
 
             writers = [asyncio.create_task(write(range(first, 4 * PARTITIONS, 4))) for first in range(4)]
             for round_number in range(3):

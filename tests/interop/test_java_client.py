@@ -194,7 +194,9 @@ def check_transactions(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, *(pytest.param(one, marks=pytest.mark.slow) for one in OLDER)])
-@pytest.mark.parametrize("smart", ["true", "false"], ids=["smart", "unisocket"])
+@pytest.mark.parametrize(
+    "smart", ["true", pytest.param("false", marks=pytest.mark.slow)], ids=["smart", "unisocket"]
+)
 def test_transactions(cluster: LocalCluster, version: str, smart: str) -> None:
     (seen,), log = finish(start("Scenarios", "transactions", cluster, version, smart=smart))
     check_transactions(seen)

@@ -25,6 +25,8 @@ pytestmark = [
 ]
 
 MEMBERS = 3
+PAUSE_S = 0.005
+"""Between two writes of a writer: without it they take all the processor time that there is."""
 ZONED = """
 [metastore]
 voters = 3
@@ -44,7 +46,7 @@ class Written:
 
     def write(self, stored: Any, writer: str) -> None:
         number = 0
-        while not self.over.is_set():
+        while not self.over.wait(PAUSE_S):
             number += 1
             key = f"{writer}/{number}"
             try:

@@ -326,7 +326,7 @@ class Writer:
     def _run(self) -> None:
         flights = self.client.get_map("written").blocking()
         number = 0
-        while not self.stop.is_set():
+        while not self.stop.wait(0.002):
             number += 1
             key = f"key {number % 97}"
             try:
