@@ -21,11 +21,6 @@ class EngineFeature:
     """Whether a map with another value may move into a zone, where the setting then has no effect."""
 
 
-TRANSACTIONS: Final = EngineFeature(
-    "transactions",
-    in_zone=False,
-    instead="they lock entries on primaries; use compare and replace, or a map outside zones",
-)
 KEY_RANGES: Final = EngineFeature(
     "repair of single keys",
     in_zone=False,
@@ -69,7 +64,7 @@ FEATURES: Final = (
         allowed=("ignore",),
         ignored=True,
     ),
-    TRANSACTIONS,
+    EngineFeature("transactions, also together with other maps"),
     EngineFeature("scans: `data scan`, `data keys`, reads of Spark without a cut"),
     EngineFeature("bulk writes: `load`, `restore`, writes and streams of Spark"),
     EngineFeature("cuts: `export`, `backup`, reads of Spark at a cut, also together with other maps"),

@@ -282,7 +282,7 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
     transactional: bool = about(
         True,
         "Whether transactions may change the map. Other writes to an entry that a transaction has locked wait "
-        "until it ends. Maps in a zone do not take part.",
+        "until it ends.",
     )
     loss_policy: Literal["ignore", "read-write-safe", "read-only-safe"] = about(
         "ignore",
@@ -294,7 +294,7 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
 
     @property
     def takes_part(self) -> bool:
-        """Whether transactions may change it."""
+        """Whether primaries and backups keep branches of transactions for it; its zone does otherwise."""
         return self.transactional and not self.raft_zone
 
     @property
@@ -677,7 +677,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def transactional(self) -> bool:
         """Whether any map may take part in transactions."""
-        return any(entry.takes_part for entry in self._all() if isinstance(entry, MapSettings))
+        return any(entry.transactional for entry in self._all() if isinstance(entry, MapSettings))
 
     def object(self, name: str) -> MapSettings | ServiceSettings:
         """The settings of a map, or of a service by its prefixed name (`SERVICE_PREFIX`)."""

@@ -30,6 +30,7 @@ from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
 from holdfast.core.outbox import Outbox, ReplyTarget
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.configuration import Configuration, NodeId
+from holdfast.core.raft_partition.branch_access import BranchAccess
 from holdfast.core.raft_partition.cutter import Cutter
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
 from holdfast.core.raft_partition.zone_replicas import SharedWithEngineOne
@@ -102,6 +103,7 @@ class ConsensusHost:
         self.zones = LeaderRouting(
             membership.me, settings, out, self.groups, membership, event_sink, router, shared, self
         )
+        self.branches = BranchAccess(out, router, self.zones)
         self.cutter = Cutter(out, shared.cuts, self.zones)
         self.zone_host = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(membership, self.metastore, self.groups, self.zones)

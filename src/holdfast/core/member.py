@@ -184,7 +184,7 @@ class Member:
             recovered.groups if recovered is not None else {},
         )
         self.transactions = MemberTransactions(
-            self.me, settings, self.out, self.membership, self.router, self.lane.leading, self.table
+            self.me, settings, self.out, self.membership, self.agreed.branches, self.lane.leading, self.table
         )
         self.changes = ChangeStreams(settings, self.out, self.lane, journal=self.log.on)
         self.moves = _moves_of(self)

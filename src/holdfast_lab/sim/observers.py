@@ -17,7 +17,7 @@ from holdfast_lab.sim.listening import Listeners
 from holdfast_lab.sim.near_caching import NearCaches
 from holdfast_lab.sim.steady import Offices, ZoneOffices
 from holdfast_lab.sim.stream_readers import Reader, ZoneReader
-from holdfast_lab.sim.transacting import Applications
+from holdfast_lab.sim.transacting import ZONED_LISTS, Applications
 from holdfast_lab.sim.workload import DEEP, MAP, SWEPT, Keys, map_of
 from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZONED
@@ -133,8 +133,14 @@ class Observers:
             *self.reading.problems(kept, lost),
             *self.cutter.found,
             *(problem for reader in self._readers for problem in reader.judge(calls, final)),
-            *(self.applications.problems(lost) if self.applications is not None else ()),
+            *(self._transaction_problems(lost)),
         ]
+
+    def _transaction_problems(self, lost: set[int]) -> list[str]:
+        if self.applications is None:
+            return []
+        in_zone = self._lost(ZONED) if ZONED_LISTS in self.cluster.settings.maps else set()
+        return self.applications.problems(lost | in_zone)
 
     def _lost(self, name: str) -> set[int]:
         lost = self.cluster.zone_lost if name == ZONED else self.cluster.lost

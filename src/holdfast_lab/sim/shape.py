@@ -26,7 +26,7 @@ from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast_lab.sim.builds import builds_drawn
 from holdfast_lab.sim.cluster import Journal, simulated_settings
-from holdfast_lab.sim.transacting import with_transactions
+from holdfast_lab.sim.transacting import with_lists_in_zone, with_transactions
 from holdfast_lab.sim.zone_runs import ZONED, start_voters_drawn, zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
@@ -46,6 +46,8 @@ KEPT_SEEDS = 100
 MOVE_SEEDS, MOVES = 30_000, 0.7
 """In so many zones of seeds from this one on, the map moves."""
 MOVED_STREAM_SEEDS = 50_000
+MIXED_SEEDS = 78_000
+"""From this one on transactions with zones have half of their lists in the zone."""
 """From this seed on a map that moves may have a change stream."""
 
 
@@ -199,6 +201,8 @@ def drawn(
     voters = start_voters_drawn(seed) if seed >= KEPT_SEEDS and not shape.builds else 0
     streamed = 0 if moves and seed < MOVED_STREAM_SEEDS else _zone_streamed(seed)
     settings, zone = zone_drawn(seed, shape.settings, changes_bytes=streamed, started=voters > 0, moves=moves)
+    if transactions and seed >= MIXED_SEEDS:
+        settings = with_lists_in_zone(settings, zone.name)
     if seed >= MOVE_SEEDS and zone.partitions < settings.partitions.count:
         # Members of old builds alone cannot serve a map in such a zone.
         shape = replace(shape, builds=())

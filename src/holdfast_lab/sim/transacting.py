@@ -42,6 +42,8 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 LISTS = "lists"
+ZONED_LISTS = "zoned lists"
+"""Every other list is in this map, if it is there."""
 APPLICATIONS = 3
 KEYS = 6
 PATIENCE_NS = 20 * SECOND
@@ -65,6 +67,12 @@ def with_transactions(settings: Settings, seed: int) -> Settings:
         deadlock_after_ms=draw.choice([100, 500]),
     )
     return msgspec.structs.replace(settings, maps=maps, transactions=chosen)
+
+
+def with_lists_in_zone(settings: Settings, zone: str) -> Settings:
+    usual = settings.map(LISTS)
+    zoned = MapSettings(backups=usual.backups, raft_zone=zone, transactional=True)
+    return msgspec.structs.replace(settings, maps={**settings.maps, ZONED_LISTS: zoned})
 
 
 @dataclass(slots=True)
@@ -99,6 +107,9 @@ class Application:
     @property
     def waiting(self) -> bool:
         return self._now is not None
+
+    def _map_of(self, key: str) -> str:
+        return map_of(key, self._cluster.settings)
 
     def start(self) -> None:
         self._world.after(self._random.randint(SECOND // 2, 3 * SECOND), self._next)
@@ -183,7 +194,7 @@ class Application:
                 element = f"{now.name}/{key}"
                 now.value = f"{value.decode()},{element}".lstrip(",").encode()
                 now.done.append(ListAppend(key, element))
-                self._order(OperateIn(now.id, _request(Op.SET, LISTS, key, now.value)))
+                self._order(OperateIn(now.id, _request(Op.SET, self._map_of(key), key, now.value)))
             else:
                 now.plan.pop(0)
                 self._read()
@@ -199,7 +210,7 @@ class Application:
             self._end(now)
             return
         key, _ = now.plan[0]
-        name, key = (self._other_map, key[1:]) if key.startswith("=") else (LISTS, key)
+        name, key = (self._other_map, key[1:]) if key.startswith("=") else (self._map_of(key), key)
         pause = self._random.choice([0, 0, 0, SECOND // 10, SECOND])
         order = OperateIn(now.id, _request(Op.GET, name, key), for_update=True)
         if pause:
@@ -230,6 +241,11 @@ class Application:
         end = self._world.now_ns if outcome is not TransactionOutcome.UNKNOWN else None
         self.history.append(ListTransaction(now.name, outcome, now.start, end, now.done))
         self._world.after(self._random.randint(1, SECOND // 2), self._next)
+
+
+def map_of(key: str, settings: Settings) -> str:
+    """The map of a list. Example: with a zone, l4 is outside and l5 inside."""
+    return ZONED_LISTS if ZONED_LISTS in settings.maps and int(key[1:]) % 2 else LISTS
 
 
 def _request(op: Op, name: str, key: str, value: bytes = b"") -> Request:
@@ -269,12 +285,18 @@ class Applications:
             key = f"l{number}"
             raw = wire_key(key)
             partition = partition_of(raw, 0, count)
+            name = map_of(key, self._cluster.settings)
             for process in self._cluster.living():
                 picture = process.picture
-                if picture.assignment(partition).owner == picture.me:
-                    held = picture.held[partition].maps.get(LISTS)
-                    value = held.state.entries.get(raw) if held is not None else None
-                    found[key] = value.decode().split(",") if value else []
+                if name == LISTS and picture.assignment(partition).owner == picture.me:
+                    copy = picture.held[partition]
+                elif name != LISTS and (led := picture.copies.led(name, partition)) is not None:
+                    copy = led.copy
+                else:
+                    continue
+                held = copy.maps.get(name)
+                value = held.state.entries.get(raw) if held is not None else None
+                found[key] = value.decode().split(",") if value else []
         operations = [ListRead(key, elements) for key, elements in found.items()]
         committed = TransactionOutcome.COMMITTED
         self._last = ListTransaction(f"look {self._looks}", committed, now_ns, now_ns, operations)

@@ -55,6 +55,7 @@ from holdfast.core.operations.map_operations import peek
 from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.routing.pending import Parked, Within
+from holdfast.core.store.key_locks import KeyLocks
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.transactions.member_transactions import MemberTransactions
 from holdfast.core.transactions.steps import result_of
@@ -133,7 +134,6 @@ class Partitions:
         self.prompt = True
         """Whether requests are served at once."""
         self.refuses: Callable[[Request], Outcome | None] = lambda _: None
-        self.refusals = self
 
     # -- as the router
 
@@ -151,6 +151,21 @@ class Partitions:
 
     def rejection(self, request: Request) -> Outcome | None:
         return self.refuses(request)
+
+    def zone_of(self, name: str) -> int:
+        return 0
+
+    def zone_name(self, zone: int) -> str:
+        return ""
+
+    def zone_problem(self, zone: str) -> str:
+        return f"there is no zone {zone!r}"
+
+    def leader(self, zone: int, partition: int) -> MemberId | None:
+        return None
+
+    def led_in_zones(self) -> Iterator[tuple[int, PartitionCopy, KeyLocks]]:
+        yield from ()
 
     # -- as the primaries
 
@@ -259,7 +274,7 @@ class One:
         for partition in range(COUNT):
             self.table.apply(partition, Assignment(1, (ME,)))
         self.transactions = MemberTransactions(
-            ME, self.settings, self.out, self.standing, self.partitions,  # type: ignore[arg-type]
+            ME, self.settings, self.out, self.standing, self.partitions,
             self.leading, self.table,
         )  # fmt: skip
         self._due_ns = 0

@@ -16,7 +16,7 @@ from tests.core.transactions.one_member import (
     key_in,
 )
 
-from holdfast.config import TRANSACTIONS_MAP, MapSettings, engine_features
+from holdfast.config import TRANSACTIONS_MAP, MapSettings
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
@@ -421,7 +421,7 @@ def test_some_operations_are_not_done_in_transactions(op: Op) -> None:
 def test_maps_that_take_no_part_are_refused() -> None:
     reasons = {
         "other": "maps.other.transactional (or maps.default.transactional) is false",
-        "zoned": f"it lives in zone 'z'; {engine_features.TRANSACTIONS.instead}",
+        "zoned": "there is no zone 'z'",
         TRANSACTIONS_MAP: "it is Holdfast's own",
     }
     one = One(maps={"zoned": MapSettings(raft_zone="z"), TRANSACTIONS_MAP: MapSettings()})

@@ -551,7 +551,7 @@ def test_what_is_refused_outside_is_asked_of_the_router() -> None:
 @pytest.mark.rule("transactions/P-1")
 def test_the_topology_is_the_view_and_the_table() -> None:
     one = One()
-    mapping = Mapping(one.standing, one.table)
+    mapping = Mapping(one.standing, one.table, one.partitions)
     assert mapping.version == TopologyVersion(5, COUNT)
     one.table.apply(2, Assignment(4, (BEN,)))
     assert mapping.of(2, holds=True) == MappedOn(TopologyVersion(5, COUNT + 3), 4, True)

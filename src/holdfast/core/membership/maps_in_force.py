@@ -87,7 +87,7 @@ class MapsInForce:
 
     def is_leaving(self, name: str) -> bool:
         move = self.changes.moves.get(name)
-        return move is not None and bool(move.target) and move.phase is not MovePhase.CANCELLING
+        return move is not None and move.phase is MovePhase.SWITCHING
 
     def refusal_of(self, order: MapOrder, now_ns: int) -> str:
         """Why the order was refused; empty: it was not."""

@@ -36,7 +36,7 @@ from typing import Final
 import msgspec
 
 LOWEST: Final = 1
-HIGHEST: Final = 10
+HIGHEST: Final = 11
 PACKED: Final = 2
 EVICTS: Final = 2
 FORGETS: Final = 3
@@ -59,8 +59,10 @@ FORGETS_LEFT_OVER: Final = 9
 """Replicas of zones forget what is left over of a map that moves there."""
 PRIMARY_LOCKS: Final = 10
 """A primary stores locks of transactions only at a handover."""
+ZONE_TRANSACTIONS: Final = 11
+"""Transactions have branches in zones."""
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4, 9: 4, 10: 4}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4, 9: 4, 10: 4, 11: 4}
 """Level -> format of journal segments."""
 
 

@@ -200,7 +200,7 @@ class MovesInForce(Protocol):
         """Whether a leader here may take this step now."""
 
     def is_leaving(self, name: str) -> bool:
-        """Whether the map is moving into a zone, where no transactions are."""
+        """Whether the map is about to be paused, so no transaction may lock any more of it (operations/V-3)."""
 
 
 class NoMoves:

@@ -109,7 +109,10 @@ MOVING = frozenset({Op.FILL, Op.MOVE})
 primary. The map may live in the other one.
 """
 
-BETWEEN_MEMBERS = frozenset({Op.TRANSACT, Op.SETTLE, Op.PIN, *MOVING})
+STEPS = frozenset({Op.TRANSACT, Op.SETTLE})
+"""Steps of transactions. `expected` = the zone of their branch, or nothing for the partitions with a primary."""
+
+BETWEEN_MEMBERS = frozenset({Op.PIN, *STEPS, *MOVING})
 
 CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})
 

@@ -12,7 +12,7 @@ from enum import IntEnum, unique
 import msgspec
 
 from holdfast.config.schema import INTERNAL
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import GROUPS_FROM, MemberId, PartitionId, group_of, place_of
 from holdfast.core.model.operations import LIFETIME_MS_MAX
 from holdfast.core.model.topology import MappedOn
 
@@ -22,6 +22,20 @@ TRANSACTION_ID_BYTES = 16
 EntryKey = tuple[str, bytes]
 KEYS_MAX = 100_000
 """Entries that one transaction may lock, read or write."""
+BranchPlace = int
+"""Where a branch is: the number of a partition, for maps with a primary, or of a partition in a zone
+(`branch_place`).
+"""
+
+
+def branch_place(zone: int, partition: PartitionId) -> BranchPlace:
+    """`zone`: 0: none. Example: partition 7 of maps with a primary is place 7, and in zone 2 it is place 1179655."""
+    return group_of(zone, partition) if zone else partition
+
+
+def split_place(place: BranchPlace) -> tuple[int, PartitionId]:
+    """The zone, or 0, and the partition as clients number it."""
+    return place_of(place) if place >= GROUPS_FROM else (0, place)
 
 
 class TransactionalWrite(msgspec.Struct, frozen=True, array_like=True):
@@ -45,6 +59,10 @@ class ValueSeen(msgspec.Struct, frozen=True, array_like=True):
     key: bytes
     value: bytes | None
 
+    @property
+    def entry(self) -> EntryKey:
+        return self.map, self.key
+
 
 @unique
 class BranchState(IntEnum):
@@ -60,8 +78,8 @@ class BranchState(IntEnum):
 class TransactionBranch(msgspec.Struct, frozen=True, array_like=True):
     state: BranchState
     owner: MemberId
-    participants: list[int]
-    """All prepared partitions."""
+    participants: list[BranchPlace]
+    """All places in which it is prepared."""
     writes: list[TransactionalWrite] = []
     reads: list[EntryKey] = []
     """Entries that were compared when it was prepared. They stay locked, too, until the outcome is known."""
@@ -96,13 +114,18 @@ class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     transaction: TransactionId
     owner: MemberId
-    participants: list[int]
+    participants: list[BranchPlace]
     writes: list[TransactionalWrite]
     seen: list[ValueSeen]
     locked: bool
     mapped: MappedOn | None = None
     held: list[EntryKey] = []
     """Further entries whose locks it must still hold."""
+
+    @property
+    def touched(self) -> list[EntryKey]:
+        """The entries that stay locked from the prepare on."""
+        return [write.entry for write in self.writes] + [seen.entry for seen in self.seen]
 
 
 class CommitBranch(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -116,7 +139,7 @@ class RollBackBranch(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     transaction: TransactionId
     owner: MemberId
-    participants: list[int]
+    participants: list[BranchPlace]
     fence: bool
 
 
@@ -125,7 +148,7 @@ class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
     transaction: TransactionId
     owner: MemberId
-    participants: list[int]
+    participants: list[BranchPlace]
 
 
 class ForgetBranches(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -142,15 +165,20 @@ def begins(step: TransactionStep) -> bool:
     return isinstance(step, LockKeys | PrepareBranch)
 
 
+def _is_place(place: BranchPlace, partition_count: int) -> bool:
+    zone, partition = split_place(place)
+    return 0 <= partition < partition_count and (zone > 0 or place < partition_count)
+
+
 def step_problem(step: TransactionStep, partition_count: int) -> str:
     """Why the step is invalid; empty: it is valid."""
     names = step.transactions if isinstance(step, ForgetBranches) else [step.transaction]
     if any(len(name) != TRANSACTION_ID_BYTES for name in names):
         return f"the id of a transaction has {TRANSACTION_ID_BYTES} bytes"
     if isinstance(step, PrepareBranch | RollBackBranch | AskBranch) and not (
-        step.participants and all(0 <= one < partition_count for one in step.participants)
+        step.participants and all(_is_place(one, partition_count) for one in step.participants)
     ):
-        return f"partitions are 0 to {partition_count - 1}"
+        return f"partitions are 0 to {partition_count - 1}, each of a zone or of none"
     if isinstance(step, PrepareBranch):
         lifetimes = [each for write in step.writes for each in (write.ttl_ms, write.max_idle_ms)]
         if not all(0 <= each <= LIFETIME_MS_MAX for each in lifetimes):

@@ -31,6 +31,7 @@ from holdfast.core.model.map_moves import (
     MarkKind,
     MoveAnswer,
     MoveMark,
+    MovesInForce,
     MoveStep,
     PauseMap,
     ResumeMap,
@@ -38,7 +39,8 @@ from holdfast.core.model.map_moves import (
     encode_move,
 )
 from holdfast.core.model.records import Change
-from holdfast.core.store.move_marks import mark_in
+from holdfast.core.model.transactions import LockKeys, PrepareBranch, TransactionStep
+from holdfast.core.store.move_marks import is_closed, mark_in
 from holdfast.core.store.replica import MapReplica
 
 LOCKED = "a transaction has locked an entry"
@@ -75,6 +77,22 @@ def decide_move(
     if mark is None or mark.kind is not MarkKind.PAUSED or mark.round > step.round:
         return _answer(mark)
     return Decision(encode_move(MoveAnswer()), [_removal(name)])
+
+
+def moving_reason(maps: Mapping[str, MapReplica], moves: MovesInForce, step: TransactionStep) -> str:
+    """Why a step of a transaction is rejected: a map that it names is being moved; empty: it is not. Transactions with
+    locks from before may end (operations/V-3).
+    """
+    if isinstance(step, LockKeys):
+        names, holds = {name for name, _ in step.keys}, step.confirm
+    elif isinstance(step, PrepareBranch):
+        names, holds = {name for name, _ in step.touched}, step.locked
+    else:
+        return ""
+    for name in sorted(names):
+        if is_closed(maps, name) or (moves.is_leaving(name) and not holds):
+            return f"the map {name!r} is being moved: roll the transaction back"
+    return ""
 
 
 def _round(mark: MoveMark | None, step: PauseMap) -> int:

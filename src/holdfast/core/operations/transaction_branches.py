@@ -58,10 +58,12 @@ _NOTHING: Mapping[bytes, bytes] = {}
 class TransactionBranches:
     __slots__ = ("_kept", "_locks", "_maps", "_now_ns", "_released", "_stores", "_taken", "updates")
 
-    def __init__(self, copy: PartitionCopy, now_ns: int, *, stores: bool = False) -> None:
-        """`stores`: locks are stored as entries, too (operations/T-6)."""
+    def __init__(
+        self, copy: PartitionCopy, now_ns: int, *, stores: bool = False, locks: KeyLocks | None = None
+    ) -> None:
+        """`stores`: locks are stored as entries, too (operations/T-6). `locks`: None: those of the copy."""
         self._maps = copy.maps
-        self._locks = copy.locks
+        self._locks = copy.locks if locks is None else locks
         held = copy.maps.get(TRANSACTIONS_MAP)
         self._kept: Mapping[bytes, bytes] = held.state.entries if held is not None else _NOTHING
         self._now_ns = now_ns
@@ -207,12 +209,28 @@ class TransactionBranches:
         return self._answer(result, unconfirmed=True)
 
     def _prepare(self, step: PrepareBranch) -> StepResult:
+        known = self.known_result(step)
+        if known is not None:
+            return known
+        if len(step.participants) == 1:
+            self._write(step.transaction, step.writes)
+            self._release(step.transaction)
+        else:
+            self._take(step.touched, step)
+            reads = [seen.entry for seen in step.seen]
+            branch = TransactionBranch(
+                BranchState.PREPARED, step.owner, step.participants, step.writes, reads
+            )
+            self._keep(branch_key(step.transaction), branch)
+        return StepResult(StepFate.DONE)
+
+    def known_result(self, step: PrepareBranch) -> StepResult | None:
+        """The result of a prepare that changes nothing: it was done before, or it fails. None: it can be done."""
         branch = self.branch(step.transaction)
         if branch is not None:
             rolled_back = branch.state is BranchState.ROLLED_BACK
             return StepResult(StepFate.OVER if rolled_back else StepFate.DONE)
-        reads = [(seen.map, seen.key) for seen in step.seen]
-        touched = [write.entry for write in step.writes] + reads
+        touched = step.touched
         other = self._held_by_another(touched, step)
         if other is not None:
             fate = StepFate.NOT_HELD if step.locked else StepFate.LOCKED
@@ -222,16 +240,7 @@ class TransactionBranches:
         for seen in step.seen:
             if self._has_changed(seen):
                 return StepResult(StepFate.CHANGED, why=seen.map)
-        if len(step.participants) == 1:
-            self._write(step.transaction, step.writes)
-            self._release(step.transaction)
-        else:
-            self._take(touched, step)
-            branch = TransactionBranch(
-                BranchState.PREPARED, step.owner, step.participants, step.writes, reads
-            )
-            self._keep(branch_key(step.transaction), branch)
-        return StepResult(StepFate.DONE)
+        return None
 
     def _has_lost(self, transaction: TransactionId, entries: Iterable[EntryKey]) -> bool:
         """Whether it has lost the lock of one of these entries (operations/T-5)."""
@@ -242,7 +251,7 @@ class TransactionBranches:
         return False
 
     def _has_changed(self, seen: ValueSeen) -> bool:
-        return self.value((seen.map, seen.key)) != seen.value
+        return self.value(seen.entry) != seen.value
 
     def _commit(self, step: CommitBranch) -> StepResult:
         branch = self.branch(step.transaction)
@@ -306,11 +315,20 @@ class _Held:
 
 def wait_for_lock(locks: KeyLocks, request: Request, wait_ms: int) -> Decision | Wait | None:
     """Outside of transactions: wait, or (`TRY_PUT`) do nothing. None: no lock is in the way."""
+    found = locked_entry(locks, request)
+    if found is None:
+        return None
+    if request.op in (Op.TRY_PUT, Op.TRY_REMOVE):
+        return Decision(answer=False)
+    key, lock = found
+    return Wait(wait_ms, refused=LOCKED_TOO_LONG, holder=lock.transaction, key=(request.map, key))
+
+
+def locked_entry(locks: KeyLocks, request: Request) -> tuple[bytes, KeyLock] | None:
+    """An entry that this change may touch and a transaction has locked."""
     keys = request.items[::2] if request.op is Op.PUT_ALL else [request.key]
     for key in keys:
         lock = locks.held.get(lock_key(request.map, key))
         if lock is not None:
-            if request.op in (Op.TRY_PUT, Op.TRY_REMOVE):
-                return Decision(answer=False)
-            return Wait(wait_ms, refused=LOCKED_TOO_LONG, holder=lock.transaction, key=(request.map, key))
+            return key, lock
     return None

@@ -52,7 +52,7 @@ from holdfast.core.model.transactions import (
     encode,
 )
 from holdfast.core.operations.map_operations import decide, decide_whole, merge
-from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move
+from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move, moving_reason
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.clearings import Clearings
@@ -182,22 +182,6 @@ class PrimaryCopy:
             self._out.notify(MapMarked(partition))
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
-    def _moving_reason(self, copy: PartitionCopy, step: TransactionStep) -> str:
-        """The reason to reject a step: a map that it names is being moved; empty: none. Transactions with locks from
-        before may end (operations/V-3).
-        """
-        if isinstance(step, LockKeys):
-            names, holds = {name for name, _ in step.keys}, step.confirm
-        elif isinstance(step, PrepareBranch):
-            names = {seen.map for seen in step.seen} | {write.map for write in step.writes}
-            holds = step.locked
-        else:
-            return ""
-        for name in sorted(names):
-            if is_closed(copy.maps, name) or (self._moves.is_leaving(name) and not holds):
-                return f"the map {name!r} is being moved: roll the transaction back"
-        return ""
-
     def store_locks(self, partition: int, most: int | None = None) -> None:
         """Store locks of the partition for its next primary (store/K-1). `most`: so many at once; None: all that are
         left (store/K-2).
@@ -289,7 +273,7 @@ class PrimaryCopy:
             return decide_move(copy.maps, name, step_of_move, self._out.wall_ms(), opened_at, locked=locked)
         if op is Op.TRANSACT or op is Op.SETTLE:
             step = decode_step(request.value)
-            if why := self._moving_reason(copy, step):
+            if why := moving_reason(copy.maps, self._moves, step):
                 return Decision(encode(StepResult(StepFate.REFUSED, why=why)))
             if _is_outdated(copy, step):
                 return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.map_moves import CLOSED, NOT_DUE, decode_move_step
+from holdfast.core.model.map_moves import CLOSED, NOT_DUE, PauseMap, decode_move_step
 from holdfast.core.model.operations import (
     CLEARING,
     MOVING,
     READS,
+    STEPS,
     EntryEvent,
+    Op,
     Outcome,
     Request,
     Status,
@@ -25,6 +29,8 @@ from holdfast.core.model.operations import (
 )
 from holdfast.core.model.zone_batches import ZoneChanges
 from holdfast.core.operations.map_operations import decide_whole, merge
+from holdfast.core.operations.move_steps import decide_move
+from holdfast.core.raft_partition.proposals import LOCKED
 from holdfast.core.raft_partition.stepwise_clearing import StepwiseClearing
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
@@ -78,13 +84,29 @@ class ConsensusReplication:
             done(rejected)
             return
         self._dirty.add(partition)
-        (found.reads if request.op in READS else found.proposals).submit(request, done)
+        if request.op in STEPS:
+            found.locks.submit(request, done, late=late)
+        elif request.op in READS:
+            if request.map == TRANSACTIONS_MAP and request.op is Op.CONTAINS_KEY:
+                done(Outcome(Status.OK, found.locks.holds(partition, request.key)))
+            else:
+                found.reads.submit(request, done)
+        elif (waits := found.locks.wait_of(request)) is not None:
+            done(_ended(waits) if late or isinstance(waits, Decision) else waits)
+        else:
+            found.proposals.submit(request, done)
 
     def _rejection(self, found: ZonePartition, request: Request) -> Outcome | None:
-        """Why a request for a map that moves is rejected (operations/V-1)."""
+        """Why a step of a move (operations/V-1, operations/V-3), or a request for a map that moves, is rejected."""
         if request.op in MOVING:
-            due = self._zone.moves.is_due(request.map, decode_move_step(request.value))
-            return None if due else NOT_DUE
+            step = decode_move_step(request.value)
+            if not self._zone.moves.is_due(request.map, step):
+                return NOT_DUE
+            partition = request.partitions[0]
+            if not isinstance(step, PauseMap) or not found.locks.guards(partition, request.map):
+                return None
+            maps = found.state.copies[partition].maps
+            return Outcome(Status.OK, decide_move(maps, request.map, step, 0, locked=True).answer)
         copy = found.state.copies[request.partitions[0]]
         if not is_closed(copy.maps, request.map) or (
             request.id and copy.applied(request.id, request.map) is not None
@@ -97,6 +119,9 @@ class ConsensusReplication:
         found = self.partitions.get(partition)
         if found is None:
             on_done(NOT_LEADING)
+            return
+        if found.locks.hold_up(partition, changes):
+            on_done(LOCKED)
             return
         self._dirty.add(partition)
         found.proposals.change(changes, on_done)
@@ -123,7 +148,9 @@ class ConsensusReplication:
             share = msgspec.structs.replace(request, partitions=[partition])
             found = self.partitions[partition]
             on_done = _ShareOf(whole, partition)
-            if share.op in CLEARING and self._zone.settings.map(share.map).changes_bytes:
+            if share.op in CLEARING and found.locks.guards(partition, share.map):
+                on_done(LOCKED)
+            elif share.op in CLEARING and self._zone.settings.map(share.map).changes_bytes:
                 StepwiseClearing(share, found.state, self, on_done).begin()
             else:
                 (found.reads if share.op in READS else found.proposals).submit(share, on_done)
@@ -151,6 +178,13 @@ class ConsensusReplication:
 
     def _replicas(self) -> list[ZonePartition]:
         return list(dict.fromkeys(found for _, found in sorted(self.partitions.items())))
+
+
+def _ended(waits: Wait | Decision) -> Outcome:
+    """The outcome of a change that waits no longer for a lock."""
+    if isinstance(waits, Decision):
+        return Outcome(Status.OK, waits.answer)
+    return Outcome(Status.NOT_READY, None, waits.refused)
 
 
 class _ShareOf:

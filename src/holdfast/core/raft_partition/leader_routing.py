@@ -438,7 +438,7 @@ class LeaderRouting:
     @property
     def dirty(self) -> bool:
         """Whether anything waits for the end of the step."""
-        if self._news or self._replicas.again or self._changed:
+        if self._news or self._replicas.again or self._replicas.unlocked or self._changed:
             return True
         return any(zone.replication.dirty for zone in self._zones.values())
 
@@ -448,6 +448,10 @@ class LeaderRouting:
             if number not in self._led or self._replicas.groups.current(number):
                 self._elected.discard(number)
                 self._show(number)
+        unlocked, self._replicas.unlocked = self._replicas.unlocked, []
+        for number, partition in dict.fromkeys(unlocked):
+            if (of_zone := self._zones.get(place_of(number)[0])) is not None:
+                of_zone.router.changed(partition)
         for zone in self._zones.values():
             zone.replication.flush()
         again, self._replicas.again = self._replicas.again, set()

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core.model.ids import GroupNumber, PartitionId, place_of
-from holdfast.core.model.operations import Op
+from holdfast.core.model.operations import STEPS, Op, Request
+from holdfast.core.model.transactions import PrepareBranch, decode_step
 from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.persistence import decode_write
 from holdfast.core.raft_partition.partition_commands import decode_command
@@ -26,7 +27,7 @@ class LoggedChange(NamedTuple):
     log_index: int
     map: str
     operation: str
-    """In lower case."""
+    """In lower case. `prepare set` and `prepare remove`: with the commit of a transaction."""
     key: bytes
     value: bytes
     ttl_ms: int
@@ -61,6 +62,9 @@ def _changes(
                 yield partition, (name, operation, key, value or b"", ttl_ms)
         elif isinstance(part, ZoneRequests):
             for request in part.requests:
+                if request.op in STEPS:
+                    yield from ((request.partitions[0], change) for change in _changes_of_step(request))
+                    continue
                 operation = request.op.name.lower()
                 ttl_ms = max(0, request.ttl_ms)
                 entries = [(request.key, request.value)]
@@ -69,3 +73,16 @@ def _changes(
                 for each in request.partitions:
                     for key, value in entries:
                         yield each, (request.map, operation, key, value, ttl_ms)
+
+
+def _changes_of_step(request: Request) -> Iterator[tuple[str, str, bytes, bytes, int]]:
+    """A prepare has the writes of a transaction; if this is its only partition, they are applied at once."""
+    step = decode_step(request.value)
+    if not isinstance(step, PrepareBranch):
+        operation = type(step).__name__.removesuffix("Branch").removesuffix("Branches").lower()
+        yield request.map, operation, b"", b"", 0
+        return
+    later = "prepare " if len(step.participants) > 1 else ""
+    for write in step.writes:
+        operation = later + ("remove" if write.value is None else "set")
+        yield write.map, operation, write.key, write.value or b"", write.ttl_ms

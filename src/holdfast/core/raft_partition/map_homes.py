@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.config import Settings
+from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.model.levels import SHARED_GROUPS, ZONE_IDLE_TIMES
-from holdfast.core.model.operations import MOVING, Op, Outcome, Request, Status
+from holdfast.core.model.operations import MOVING, STEPS, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
@@ -144,7 +144,7 @@ class MapHomes:
             router.gatherings.adopt(gathering)
 
     def holds(self, request: Request) -> bool:
-        if request.op in MOVING:
+        if _names_its_engine(request):
             return bool(request.expected)
         return request.op not in SERVED and self.houses(request.map)
 
@@ -176,10 +176,20 @@ class MapHomes:
         else:
             self._zones.execute(request, asker)
 
+    def rejection(self, request: Request) -> Outcome | None:
+        """Why the request is rejected now, wherever its map lives; None: it is not."""
+        found = self.find(request) if self.holds(request) else self._other
+        if isinstance(found, Outcome):
+            return found
+        router = found.router if isinstance(found, RoutedZone) else found
+        return router.refusals.rejection(request)
+
     def find(self, request: Request) -> RoutedZone | Outcome:
         """The zone that serves the request, or the response if none can."""
-        moving = request.op in MOVING
-        name = request.expected.decode() if moving else self._settings.map(request.map).raft_zone
+        if _names_its_engine(request):
+            name = request.expected.decode(errors="replace")
+        else:
+            name = self._settings.map(request.map).raft_zone
         zone = self.by_name.get(name)
         if zone is None:
             detail = (
@@ -191,3 +201,11 @@ class MapHomes:
         if request.max_idle_ms > 0 and not self._out.does(ZONE_IDLE_TIMES):
             return Outcome(Status.FAILED, None, NO_MAX_IDLE)
         return self.zones[zone]
+
+
+def _names_its_engine(request: Request) -> bool:
+    """Whether `expected` is a zone, or empty for the partitions with a primary, whatever the map's settings say: in
+    steps of moves and of transactions, and in questions about locks.
+    """
+    op = request.op
+    return op in MOVING or op in STEPS or (op is Op.CONTAINS_KEY and request.map == TRANSACTIONS_MAP)

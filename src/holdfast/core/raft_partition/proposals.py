@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.core.model.ids import GroupNumber
 from holdfast.core.model.map_moves import CLOSED
-from holdfast.core.model.operations import DEFAULT_TTL, GROWING, Op, Outcome, Request, Status
+from holdfast.core.model.operations import DEFAULT_TTL, GROWING, Op, Outcome, Request, Status, Value
 from holdfast.core.model.zone_batches import ZoneChanges, ZoneRequests, ZoneWrites
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry
@@ -37,9 +37,14 @@ STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended 
 _OWN_TTL = frozenset({Op.SET_TTL, Op.FILL})
 """The time to live of the map does not apply to these."""
 
+LOCKED = Outcome(Status.MOVED, None, "a transaction has locked an entry")
+PARTLY = Outcome(Status.UNKNOWN, None, "a transaction had locked some of the entries")
+REQUEST, BARRIER = 0, -1
+"""Instead of the number of changes of a batch."""
+DONE = Outcome(Status.OK)
 _Waiting = tuple[list[ZoneChanges], int, Answered]
-"""Without an index yet: a request (0), or the changes of a batch and their number. The callback of a batch gets a list
-of answers.
+"""Without an index yet: a request or barrier, or the changes of a batch and their number. The callback of a batch gets
+a list of answers.
 """
 
 
@@ -50,7 +55,7 @@ class Proposed:
     term: int
     deadline_ns: int
     callbacks: list[tuple[Answered, int]]
-    """Each with the number of changes of its batch; 0: a request."""
+    """Each with the number of changes of its batch, or `REQUEST` or `BARRIER`."""
 
 
 class Proposals:
@@ -72,7 +77,14 @@ class Proposals:
 
     def submit(self, request: Request, on_done: Answered) -> None:
         """`on_done` is called once."""
-        self.waiting.append(([ZoneRequests([self._with_lifetimes(request)])], 0, on_done))
+        self.waiting.append(([ZoneRequests([self._with_lifetimes(request)])], REQUEST, on_done))
+
+    def after(self, on_done: Answered) -> None:
+        """`on_done` is called once, when all changes that were submitted before are applied."""
+        if self.waiting or self.placed:
+            self.waiting.append(([], BARRIER, on_done))
+        else:
+            on_done(DONE)
 
     def _with_lifetimes(self, request: Request) -> Request:
         """With those of the map where it names none."""
@@ -116,6 +128,9 @@ class Proposals:
             callbacks.append((each, count))
             for part in changes:
                 _add(parts, part)
+        if not parts:
+            self._follow(callbacks)
+            return
         index = self.place(self._zone.command(tuple(parts)), term)
         if index is None:
             for each, _ in callbacks:
@@ -123,6 +138,14 @@ class Proposals:
         else:
             assert index not in self.placed, "each place of the log is proposed once in a term"
             self.placed[index] = Proposed(term, self._out.now_ns + self._zone.timeout_ns, callbacks)
+
+    def _follow(self, barriers: list[tuple[Answered, int]]) -> None:
+        """Barriers alone need no entry of their own: they wait for the last one."""
+        if self.placed:
+            self.placed[next(reversed(self.placed))].callbacks.extend(barriers)
+        else:
+            for each, _ in barriers:
+                each(DONE)
 
     def place(self, command: ZoneCommand, term: int) -> int | None:
         """As leader of `term`; returns the index, or None if this member does not lead in that term. Never forwarded to
@@ -177,14 +200,19 @@ def answer_proposed(proposed: Proposed, entry: RaftEntry, answers: list[Applied]
 def _answer(callbacks: Iterable[tuple[Answered, int]], answers: list[Applied]) -> None:
     at = 0
     for each, changes in callbacks:
-        first = answers[at]
-        if isinstance(first, Unapplied):
+        if changes == BARRIER:
+            each(DONE)
+            continue
+        some = answers[at : at + (changes or 1)]
+        if some[0] is Unapplied.CLOSED:
             each(CLOSED)  # None of a batch is applied (raft_partition/Z-8).
+        elif Unapplied.LOCKED in some:
+            each(LOCKED if some.count(Unapplied.LOCKED) == len(some) else PARTLY)
         elif changes:
-            each(Outcome(Status.OK, cast("list[None | int | bytes]", answers[at : at + changes])))
+            each(Outcome(Status.OK, cast("list[None | int | bytes]", some)))
         else:
-            each(Outcome(Status.OK, first))
-        at += changes or 1
+            each(Outcome(Status.OK, cast("Value", some[0])))
+        at += len(some)
     assert at == len(answers), "each change has an answer"
 
 

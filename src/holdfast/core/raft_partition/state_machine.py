@@ -22,6 +22,9 @@
 - raft_partition/Z-7: A cut is a request of the log, which removes expired entries first. Each replica that applies it
   keeps a pin of each map; all pins of one index are equal. A replica that was filled by a later snapshot has none; one
   that applies its log again after a restart keeps them again, until their lease ends.
+- raft_partition/Z-13: Branches of transactions are prepared and decided by requests of the log, in its order, so all
+  replicas store them alike. A change of an entry that a prepared branch has written or compared is not applied, by any
+  proposer: the answer is `Unapplied`. Of the writes of a batch none is applied then.
 - raft_partition/Z-12: A state is read in pieces while it changes, and is still that of one index: what is about to
   change is kept first (`state_capture`).
 """
@@ -32,16 +35,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Protocol
 
-from holdfast.config import MOVES_MAP, Settings
+from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.map_moves import EndMove, FillMap, MarkKind, decode_move_answer, decode_move_step
-from holdfast.core.model.operations import MOVING, WHOLE, EntryEvent, EventKind, Op, Request, Value
+from holdfast.core.model.operations import MOVING, STEPS, WHOLE, EntryEvent, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.transactions import TransactionId, decode_step, lock_key
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrite, ZoneWrites
 from holdfast.core.operations.map_operations import decide, decide_whole
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move
+from holdfast.core.raft_partition.logged_steps import decide_logged, is_locked
 from holdfast.core.raft_partition.partition_commands import ZoneCommand
 from holdfast.core.raft_partition.partition_snapshot import StagedState
 from holdfast.core.raft_partition.state_capture import StateCapture
@@ -58,9 +63,12 @@ EventCallback = Callable[[EntryEvent], None]
 
 
 class Unapplied(Enum):
-    """The answer to a command that was not applied, because its map is closed (raft_partition/Z-8)."""
+    """The answer to a request that was not applied."""
 
     CLOSED = 0
+    """Its map moves (raft_partition/Z-8)."""
+    LOCKED = 1
+    """A prepared branch keeps its entry (raft_partition/Z-13)."""
 
 
 Applied = Value | Unapplied
@@ -99,6 +107,8 @@ class StateMachine:
         """Updates have terms, and counters outlive destroyed maps (raft_partition/Z-6)."""
         self._captures: list[StateCapture] = []
         """Being read, so they are informed before anything changes (raft_partition/Z-12)."""
+        self.released: list[tuple[int, TransactionId]] = []
+        """Transactions whose locks in a partition have ended since this list was emptied."""
 
     def _new_copy(self, partition: int) -> PartitionCopy:
         return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
@@ -134,6 +144,10 @@ class StateMachine:
             return applied.answer(request.id)
         if self._rejects(copy, request):
             return Unapplied.CLOSED
+        if request.op in STEPS:
+            return self._take_step(copy, request, term, on_event)
+        if copy.locks.held and is_locked(copy.locks, request):
+            return Unapplied.LOCKED
         if request.op is Op.PIN:
             return self._pin(copy, request, term, on_event)
         if request.op in MOVING:
@@ -162,10 +176,28 @@ class StateMachine:
         names = map(bytes.decode, request.items) if request.op is Op.PIN else (request.map,)
         return any(is_closed(copy.maps, name) for name in names)
 
+    def _take_step(
+        self, copy: PartitionCopy, request: Request, term: int, on_event: EventCallback | None
+    ) -> Value:
+        """raft_partition/Z-13."""
+        decision = decide_logged(copy, decode_step(request.value), self.now_ns())
+        if decision.locks is not None:
+            copy.locks.change(decision.locks)
+            if decision.locks.released:
+                self.released.append((copy.partition, decision.locks.released))
+        for update in decision.updates:
+            held = self._open(copy, update.map, term)
+            self._apply(held, update, term, on_event)
+            held.state.settle()
+        if request.id and decision.updates:
+            copy.requests.note(mark_of(request.id, decision.answer))
+        return decision.answer
+
     def _move(self, copy: PartitionCopy, request: Request, term: int) -> Value:
         step = decode_move_step(request.value)
         opened_at = counter_when_opened(copy, step)
-        decision = decide_move(copy.maps, request.map, step, self.time_ms, opened_at)
+        locked = copy.locks.guards(request.map)
+        decision = decide_move(copy.maps, request.map, step, self.time_ms, opened_at, locked=locked)
         if decision.updates:
             number_above(copy, request.map, step)
         for update in decision.updates:
@@ -201,6 +233,8 @@ class StateMachine:
             is_closed(copy.maps, name) for name in dict.fromkeys(write[0] for write in writes)
         ):
             return [Unapplied.CLOSED] * len(writes)
+        if copy.locks.held and any(lock_key(write[0], write[1]) in copy.locks.held for write in writes):
+            return [Unapplied.LOCKED] * len(writes)
         former: list[Applied] = []
         now_ns = self.now_ns()
         held: MapReplica | None = None
@@ -412,6 +446,8 @@ class StateMachine:
         """Replace the whole state."""
         self.time_ms, self.counted = staged.time_ms, staged.counted
         for copy in staged.copies.values():
+            kept = copy.maps.get(TRANSACTIONS_MAP)
+            copy.locks.restore(kept.state.entries if kept is not None else {})
             for held in copy.maps.values():
                 held.changes = self._settings.map(held.name).changes_bytes
         self.copies = dict(staged.copies)

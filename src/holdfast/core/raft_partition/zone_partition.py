@@ -17,6 +17,7 @@ from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
+from holdfast.core.raft_partition.leader_locks import LeaderLocks
 from holdfast.core.raft_partition.partition_commands import decode_command
 from holdfast.core.raft_partition.partition_snapshot import StagedState
 from holdfast.core.raft_partition.proposals import STOPPED, Proposals, answer_proposed
@@ -41,6 +42,7 @@ class ZonePartition:
         """In which this member leads the group and serves requests; 0: it does not."""
         self.proposals = Proposals(number, zone)
         self.reads = ReadBarrier(number, zone, self.state, self.proposals)
+        self.locks = LeaderLocks(number, zone, self.state, self.proposals, self.reads)
 
     @property
     def leads(self) -> bool:
@@ -71,6 +73,7 @@ class ZonePartition:
         for entry in entries:
             proposed = self.proposals.take(entry.index)
             answers = self._carry_out(entry)
+            self.locks.on_applied()
             if proposed is not None:
                 answer_proposed(proposed, entry, answers)
         self._go_on()
@@ -123,6 +126,7 @@ class ZonePartition:
 
     def on_group(self, notice: ReplicaNotice) -> None:
         if isinstance(notice, LeaderElected):
+            self.locks.clear()
             self.term = notice.term
         elif isinstance(notice, LeadChanged) and notice[::2] != (self._zone.groups.me, self.term):
             self._lead_lost()
@@ -130,9 +134,16 @@ class ZonePartition:
 
     def _lead_lost(self) -> None:
         self.term = 0
+        self.locks.clear()
         self.reads.lose_asked()
         self.proposals.lose_waiting()
         self.reads.lose_waiting()
+
+    def store_locks(self) -> bool:
+        """Before the group gets another leader; returns whether all locks are stored (raft_partition/L-3)."""
+        stored = self.locks.store()
+        self._go_on()
+        return stored
 
     def pieces(self) -> StateCapture:
         return self.state.pieces()

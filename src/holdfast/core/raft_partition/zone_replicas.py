@@ -61,6 +61,8 @@ class ZoneReplicas:
         self.contexts = 0
         """Read confirmations requested so far."""
         self.again: set[Resumable] = set()
+        self.unlocked: list[tuple[GroupNumber, int]] = []
+        """Client partitions, with their groups, in which locks of transactions have ended in this step."""
 
     def lifetimes(self, name: str) -> tuple[int, int]:
         """Default time to live and maximum idle time in ms, by this member's settings. The leader writes them into the

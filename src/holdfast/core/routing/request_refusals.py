@@ -92,6 +92,8 @@ class RequestRefusals:
         """
         if request.op is Op.SETTLE:
             return False
+        if request.op is Op.TRANSACT and request.expected:
+            return True
         held = self._settings.object(target(request))
         return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.raft_zone))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.keys import partition_of
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     StoreTogether,
@@ -22,6 +21,7 @@ from holdfast.core.model.transaction_orders import (
     TransactionFate,
 )
 from holdfast.core.outbox import Outbox, Reply
+from holdfast.core.transactions.branch_routing import BranchRouting
 from holdfast.core.transactions.finishing import Finishing
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.own_writes import change_in
@@ -45,13 +45,16 @@ class Coordinator:
         steps: Steps,
         finishing: Finishing,
         mapping: Mapping,
+        routing: BranchRouting,
     ) -> None:
         self._settings = settings
         self._out = out
         self._steps = steps
         self.running = RunningTransactions(me, settings, out, steps)
         self.commits = TwoPhaseCommit(settings, out, steps, finishing, mapping, self.running)
-        self.operations = TransactionOperations(settings, out, steps, mapping, self.running, self.commits)
+        self.operations = TransactionOperations(
+            settings, out, steps, mapping, self.running, self.commits, routing
+        )
 
     def begin(self, order: BeginTransaction, reply: Reply) -> None:
         if why := self.running.full_reason:
@@ -76,8 +79,8 @@ class Coordinator:
                 self.commits.give_up(transaction, why)
                 reply(TransactionAnswer(TransactionFate.NOT_DONE, why=why))
                 return
-            partition = partition_of(request.key, request.key_hash, self._settings.partitions.count)
-            entry = transaction.entries.setdefault((request.map, request.key), TouchedEntry(partition))
+            place = self.operations.place(request)
+            entry = transaction.entries.setdefault((request.map, request.key), TouchedEntry(place))
             self.running.grow(transaction, ENTRY_BYTES + len(request.key) + len(request.value))
             _, entry.write = change_in(request, None, self.operations.lifetimes(request))
         self.commits.commit(transaction.id, reply)

@@ -24,7 +24,7 @@ from holdfast.core.model.operations import Op
 from holdfast.core.model.transaction_orders import LockWait
 from holdfast.core.model.transactions import LockKeys, TransactionId, decode_step
 from holdfast.core.outbox import Outbox
-from holdfast.core.routing.router import Router
+from holdfast.core.transactions.branch_routing import BranchRouting
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 STALE_NS = 5000 * MILLISECOND
@@ -38,13 +38,13 @@ class Deadlocks:
         settings: Settings,
         out: Outbox,
         membership: MembershipStatus,
-        router: Router,
+        routing: BranchRouting,
         commits: TwoPhaseCommit,
     ) -> None:
         self._me = me
         self._out = out
         self._membership = membership
-        self._router = router
+        self._routing = routing
         self._commits = commits
         self._after_ms = settings.transactions.deadlock_after_ms
         self._reported = False
@@ -54,7 +54,7 @@ class Deadlocks:
     def waits(self) -> list[LockWait]:
         now_ns = self._out.now_ns
         found = []
-        for parked in self._router.waits():
+        for parked in self._routing.waits():
             if parked.request.op is not Op.TRANSACT:
                 continue
             wait, step = parked.wait, decode_step(parked.request.value)

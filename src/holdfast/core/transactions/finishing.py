@@ -31,6 +31,7 @@ from holdfast.core.model.transactions import (
     StepFate,
     TransactionId,
     TransactionStep,
+    split_place,
 )
 from holdfast.core.outbox import Outbox
 from holdfast.core.transactions.steps import Steps, result_of
@@ -177,7 +178,7 @@ class Finishing:
                 "transaction has two outcomes",
                 level="error",
                 transaction=finish.transaction.hex(),
-                partition=partition,
+                partition=split_place(partition)[1],
                 reason=f"{finish.ending.value}: {result.fate.name} {result.why}",
             )
         finish.left.discard(partition)

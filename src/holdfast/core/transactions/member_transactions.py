@@ -26,8 +26,8 @@ from holdfast.core.model.transaction_orders import (
     TransactionOrder,
 )
 from holdfast.core.outbox import Outbox, Reply
-from holdfast.core.routing.router import Router
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.transactions.branch_routing import BranchRouting
 from holdfast.core.transactions.coordinator import Coordinator
 from holdfast.core.transactions.deadlocks import Deadlocks
 from holdfast.core.transactions.finishing import Finishing
@@ -48,20 +48,22 @@ class MemberTransactions:
         settings: Settings,
         out: Outbox,
         membership: MembershipStatus,
-        router: Router,
+        routing: BranchRouting,
         leading: Sequence[PartitionCopy | None],
         table: Table,
     ) -> None:
         self.on = settings.transactional
         """Some map takes part in transactions."""
         self._membership = membership
-        self.steps = Steps(out, router)
+        self.steps = Steps(out, routing)
         keep_ns = KEPT_TIMES * settings.limits.call_timeout_ms * MILLISECOND
         self.finishing = Finishing(out, self.steps, keep_ns)
-        self.mapping = Mapping(membership, table)
-        self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing, self.mapping)
-        self.orphans = Orphans(me, out, membership, leading, self.coordinator.running, self.finishing)
-        self.deadlocks = Deadlocks(me, settings, out, membership, router, self.coordinator.commits)
+        self.mapping = Mapping(membership, table, routing)
+        self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing, self.mapping, routing)
+        self.orphans = Orphans(
+            me, out, membership, leading, self.coordinator.running, self.finishing, routing
+        )
+        self.deadlocks = Deadlocks(me, settings, out, membership, routing, self.coordinator.commits)
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
         """With their ends; they wait until no commit is in progress."""

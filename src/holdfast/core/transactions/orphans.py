@@ -9,15 +9,17 @@ from its files with locks of members that are gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.transactions import BranchState, TransactionBranch, TransactionId
+from holdfast.core.model.transactions import BranchPlace, BranchState, TransactionBranch, TransactionId
 from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.outbox import Outbox
+from holdfast.core.store.key_locks import KeyLocks
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.transactions.branch_routing import BranchRouting
 from holdfast.core.transactions.finishing import Finishing
 from holdfast.core.transactions.running_transactions import RunningTransactions
 
@@ -38,7 +40,7 @@ class SeenTransaction:
         self.branch: TransactionBranch | None = None
         self.holds = False
         """It blocks an entry. A decided branch does not: it stays for a while to answer other branches."""
-        self.partitions: set[int] = set()
+        self.partitions: set[BranchPlace] = set()
 
 
 class Orphans:
@@ -50,6 +52,7 @@ class Orphans:
         leading: Sequence[PartitionCopy | None],
         running: RunningTransactions,
         finishing: Finishing,
+        routing: BranchRouting,
     ) -> None:
         self._me = me
         self._out = out
@@ -57,6 +60,7 @@ class Orphans:
         self._leading = leading
         self._running = running
         self._finishing = finishing
+        self._routing = routing
         self._seen: dict[TransactionId, SeenTransaction] = {}
         self._gone: set[TransactionId] = set()
 
@@ -91,28 +95,33 @@ class Orphans:
         seen: dict[TransactionId, SeenTransaction] = {}
         now_ns = self._out.now_ns
 
-        def found(transaction: TransactionId, owner: MemberId, partition: int) -> SeenTransaction:
+        def found(transaction: TransactionId, owner: MemberId, place: BranchPlace) -> SeenTransaction:
             one = seen.get(transaction)
             if one is None:
                 before = self._seen.get(transaction)
                 one = seen[transaction] = SeenTransaction(
                     owner, before.since_ns if before is not None else now_ns
                 )
-            one.partitions.add(partition)
+            one.partitions.add(place)
             return one
 
-        for copy in self._leading:
-            if copy is None:
-                continue
-            branches = TransactionBranches(copy, now_ns)
+        for place, copy, locks in self._led():
+            branches = TransactionBranches(copy, now_ns, locks=locks)
             for _, lock in branches.all_locks():
-                found(lock.transaction, lock.owner, copy.partition).holds = True
+                found(lock.transaction, lock.owner, place).holds = True
             for transaction, branch in branches.all_branches():
-                one = found(transaction, branch.owner, copy.partition)
+                one = found(transaction, branch.owner, place)
                 one.holds |= branch.state is BranchState.PREPARED
                 if one.branch is None or branch.state is not BranchState.PREPARED:
                     one.branch = branch
         return seen
+
+    def _led(self) -> Iterator[tuple[BranchPlace, PartitionCopy, KeyLocks]]:
+        """The partitions led here that may have something of transactions."""
+        for copy in self._leading:
+            if copy is not None:
+                yield copy.partition, copy, copy.locks
+        yield from self._routing.led_in_zones()
 
     def _recover(self, transaction: TransactionId, seen: SeenTransaction) -> None:
         branch = seen.branch

@@ -17,7 +17,7 @@ from holdfast.core.model.transaction_orders import (
     TransactionAnswer,
     TransactionFate,
 )
-from holdfast.core.model.transactions import TransactionId
+from holdfast.core.model.transactions import TransactionId, split_place
 from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.transactions.steps import Steps
 from holdfast.core.transactions.transaction import Transaction, TransactionPhase
@@ -77,7 +77,7 @@ class RunningTransactions:
                 each.label,
                 list(each.entries)[:SHOWN_KEYS],
                 len(each.entries),
-                sorted({entry.partition for entry in each.entries.values()}),
+                sorted({split_place(entry.partition)[1] for entry in each.entries.values()}),
                 each.topology,
             )
             for each in self.by_id.values()

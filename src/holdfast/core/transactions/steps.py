@@ -12,16 +12,18 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.transactions import (
+    BranchPlace,
     StepFate,
     StepResult,
     TransactionStep,
     begins,
     decode_result,
     encode,
+    split_place,
 )
 from holdfast.core.outbox import Outbox
 from holdfast.core.routing.pending import Within
-from holdfast.core.routing.router import Router
+from holdfast.core.transactions.branch_routing import BranchRouting
 
 SOON_NS = 1
 REMAP_NS = 5 * MILLISECOND
@@ -39,9 +41,9 @@ class Steps:
     next step.
     """
 
-    def __init__(self, out: Outbox, router: Router) -> None:
+    def __init__(self, out: Outbox, routing: BranchRouting) -> None:
         self._out = out
-        self._router = router
+        self._routing = routing
         self._tickets = 0
         self._receivers: dict[int, StepReceiver] = {}
         self._outcomes: deque[tuple[int, Outcome]] = deque()
@@ -51,19 +53,29 @@ class Steps:
         self._tickets += 1
         ticket = self._tickets
         self._receivers[ticket] = receiver
-        self._router.execute(request, Within(self, ticket))
+        self._routing.execute(request, Within(self, ticket))
         return ticket
 
     def send(
-        self, step: TransactionStep, partition: int, receiver: StepReceiver, *, request_id: bytes = b""
+        self, step: TransactionStep, place: BranchPlace, receiver: StepReceiver, *, request_id: bytes = b""
     ) -> int:
+        """To the leader of the partition. The outcome is `NOT_READY` as long as its zone is not known here."""
+        zone, partition = split_place(place)
+        name = self._routing.zone_name(zone) if zone else ""
+        if zone and not name:
+            self._tickets += 1
+            self._receivers[self._tickets] = receiver
+            self.answered(self._tickets, Outcome(Status.NOT_READY, None, f"zone {zone} is not known here"))
+            return self._tickets
         op = Op.TRANSACT if begins(step) else Op.SETTLE
-        request = Request(op, TRANSACTIONS_MAP, [partition], value=encode(step), id=request_id)
+        request = Request(
+            op, TRANSACTIONS_MAP, [partition], value=encode(step), expected=name.encode(), id=request_id
+        )
         return self.ask(request, receiver)
 
     def rejection(self, request: Request) -> Outcome | None:
         """A rejection that holds outside of a transaction holds inside, too."""
-        return self._router.refusals.rejection(request)
+        return self._routing.rejection(request)
 
     def drop(self, ticket: int) -> None:
         self._receivers.pop(ticket, None)

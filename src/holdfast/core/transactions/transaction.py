@@ -8,7 +8,13 @@ from enum import Enum
 
 from holdfast.core.model.topology import UNKNOWN_TOPOLOGY, MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import OperateIn
-from holdfast.core.model.transactions import EntryKey, PrepareBranch, TransactionalWrite, TransactionId
+from holdfast.core.model.transactions import (
+    BranchPlace,
+    EntryKey,
+    PrepareBranch,
+    TransactionalWrite,
+    TransactionId,
+)
 from holdfast.core.outbox import Reply
 from holdfast.core.transactions.mapping import Mapping
 
@@ -24,7 +30,8 @@ class TransactionPhase(Enum):
 
 @dataclass(slots=True)
 class TouchedEntry:
-    partition: int
+    partition: BranchPlace
+    """Perhaps of a zone."""
     locked: bool = False
     known: bool = False
     """Read without a lock."""
@@ -75,9 +82,9 @@ class Transaction:
     def partitions(self) -> set[int]:
         return {entry.partition for entry in self.entries.values() if entry.locked}
 
-    def map_by(self, mapping: Mapping, partition: int) -> MappedOn:
+    def map_by(self, mapping: Mapping, partition: BranchPlace) -> MappedOn | None:
         """The mapping of its next step there. It becomes the transaction's own topology while it holds no locks."""
         mapped = mapping.of(partition, holds=self.holds)
-        if not self.holds:
+        if not self.holds and mapped is not None:
             self.topology = mapped.topology
         return mapped

@@ -10,13 +10,21 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.config import INTERNAL, Settings
-from holdfast.config.engine_features import TRANSACTIONS
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import OperateIn, TransactionAnswer, TransactionFate
-from holdfast.core.model.transactions import KEYS_MAX, EntryKey, LockKeys, StepFate, TransactionId
+from holdfast.core.model.transactions import (
+    KEYS_MAX,
+    BranchPlace,
+    EntryKey,
+    LockKeys,
+    StepFate,
+    TransactionId,
+    split_place,
+)
 from holdfast.core.outbox import Outbox, Reply
+from holdfast.core.transactions.branch_routing import BranchRouting
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.own_writes import KEYED, WHOLE_IN, change_in, whole_in
 from holdfast.core.transactions.running_transactions import ENTRY_BYTES, RunningTransactions
@@ -34,6 +42,7 @@ class TransactionOperations:
         mapping: Mapping,
         running: RunningTransactions,
         commits: TwoPhaseCommit,
+        routing: BranchRouting,
     ) -> None:
         self._settings = settings
         self._out = out
@@ -41,6 +50,7 @@ class TransactionOperations:
         self._mapping = mapping
         self._running = running
         self._commits = commits
+        self._routing = routing
         self._unmapped: dict[TransactionId, tuple[int, int]] = {}
         """They wait for a newer assignment of a partition before they request their first lock again."""
         self._partitions = list(range(settings.partitions.count))
@@ -77,11 +87,13 @@ class TransactionOperations:
         chosen = self._settings.map(name)
         if name.startswith(INTERNAL):
             why = "it is Holdfast's own"
-        elif chosen.raft_zone:
-            why = f"it lives in zone {chosen.raft_zone!r}; {TRANSACTIONS.instead}"
         elif not chosen.transactional:
             why = f"maps.{name}.transactional (or maps.default.transactional) is false"
+        elif chosen.raft_zone:
+            why = self._routing.zone_problem(chosen.raft_zone)
         else:
+            return ""
+        if not why:
             return ""
         return f"the map {name!r} takes no part in transactions: {why}"
 
@@ -124,13 +136,17 @@ class TransactionOperations:
             transaction.operation, transaction.reply = transaction.queue.popleft()
             self._operate(transaction)
 
+    def place(self, request: Request) -> BranchPlace:
+        """Where the entry of a keyed request is."""
+        partition = partition_of(request.key, request.key_hash, self._settings.partitions.count)
+        return self._mapping.place(request.map, partition)
+
     def _keyed(self, transaction: Transaction, order: OperateIn) -> None:
         request = order.request
         place = (request.map, request.key)
         entry = transaction.entries.get(place)
         if entry is None:
-            count = self._settings.partitions.count
-            entry = TouchedEntry(partition_of(request.key, request.key_hash, count))
+            entry = TouchedEntry(self.place(request))
         changes = request.op not in (Op.GET, Op.CONTAINS_KEY) or order.for_update
         if entry.write is not None:
             self._carry_out(transaction, entry)
@@ -181,7 +197,8 @@ class TransactionOperations:
         order = transaction.operation
         assert order is not None, "an operation is in progress"
         request = order.request
-        read = Request(Op.GET, request.map, [entry.partition], key=request.key, key_hash=request.key_hash)
+        _, partition = split_place(entry.partition)
+        read = Request(Op.GET, request.map, [partition], key=request.key, key_hash=request.key_hash)
         self._expect(transaction, self._steps.ask(read, self))
 
     def _whole(self, transaction: Transaction, request: Request) -> None:
@@ -212,8 +229,7 @@ class TransactionOperations:
         else:
             value = outcome.value
             assert value is None or isinstance(value, bytes), "an entry is bytes, or none"
-            partition = partition_of(request.key, request.key_hash, self._settings.partitions.count)
-            self._carry_out(transaction, TouchedEntry(partition, known=True, value=value))
+            self._carry_out(transaction, TouchedEntry(self.place(request), known=True, value=value))
 
     def _locked(self, transaction: Transaction, request: Request, outcome: Outcome) -> None:
         result = result_of(outcome)

@@ -305,7 +305,7 @@ class TwoPhaseCommit:
         """
         for transaction in list(self._running.by_id.values()):
             if transaction.phase is TransactionPhase.ACTIVE and any(
-                self._mapping.primary(partition) in gone for partition in transaction.partitions
+                self._mapping.leader(partition) in gone for partition in transaction.partitions
             ):
                 self.give_up(transaction, NOT_HELD)
 

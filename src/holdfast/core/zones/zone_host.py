@@ -26,6 +26,7 @@ from holdfast.core.multiraft.group_host import GroupHost, node_of
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.zones.assignments import Node
 from holdfast.core.zones.descriptors import ZoneDescriptor
 from holdfast.core.zones.local_zone_groups import LocalZoneGroups
@@ -329,8 +330,15 @@ class ZoneHost:
             votes = not group.configuration.joint and node in group.configuration.voters
             progress = hosted.group.leading.progress.get(node)
             whole = progress is not None and progress.match == group.log.last
-            if node != self._groups.me and votes and whole and group.rests:
-                self._groups.running(number).transfer(node)
+            replica = hosted.client
+            assert isinstance(replica, ZonePartition), "the groups of zones have such clients"
+            if node == self._groups.me:
+                replica.locks.leaving = False
+            elif votes and whole and group.rests:
+                if replica.store_locks():
+                    self._groups.running(number).transfer(node)
+                else:
+                    self._to_hand_over.append(number)
 
 
 def _descriptor(entry: MetastoreEntry) -> ZoneDescriptor | None:

@@ -132,7 +132,8 @@ def _entry_view(talk: Conversation, call: Call) -> None:
 def _is_locked(talk: Conversation, call: Call) -> None:
     """Whether a transaction has locked the entry; there are no other locks."""
     kept = lock_key(call.name, call.key)
-    request = Request(Op.CONTAINS_KEY, TRANSACTIONS_MAP, [talk.partition_of(call)], key=kept)
+    zone = talk.grid.zone_of(call.name).encode()
+    request = Request(Op.CONTAINS_KEY, TRANSACTIONS_MAP, [talk.partition_of(call)], key=kept, expected=zone)
     talk.execute(call, request, lambda value: truth(call, value))
 
 

@@ -7,6 +7,10 @@ from __future__ import annotations
 from holdfast.core.model.transactions import EntryKey, StepFate, TransactionBranch, TransactionId, branch_key
 from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.primary_backup import primary_copy
+from holdfast.core.raft_partition import state_machine
+from holdfast.core.raft_partition.leader_locks import LeaderLocks
+from holdfast.core.raft_partition.proposals import DONE, Proposals
+from holdfast.core.raft_partition.zone_replicas import Answered
 from holdfast.core.store import key_locks
 from holdfast.core.transactions import two_phase_commit
 from holdfast.core.transactions.finishing import Ending, Finish, Finishing
@@ -46,6 +50,10 @@ def _no_checks(_: Method, commits: TwoPhaseCommit, transaction: Transaction) -> 
     return {}
 
 
+def _at_once(_: Method, proposals: Proposals, on_done: Answered) -> None:
+    on_done(DONE)
+
+
 COMMITTING: dict[str, tuple[Place, ...]] = {
     "lock-exclusive": (Place(TransactionBranches, "_held_by_another", nothing),),
     "lock-respected": (Place(primary_copy, "wait_for_lock", nothing),),
@@ -60,4 +68,8 @@ COMMITTING: dict[str, tuple[Place, ...]] = {
     "all-asked": (Place(Finishing, "_answered", _believes_one),),
     "outcome-kept": (Place(TransactionBranches, "_keep_outcome", _forgets),),
     "orphans-end": (Place(Orphans, "_recover", nothing),),
+    "zone-lock-respected": (Place(LeaderLocks, "wait_of", nothing), Place(LeaderLocks, "hold_up", never)),
+    "zone-lock-ordered": (Place(Proposals, "after", _at_once),),
+    "zone-lock-term": (Place(LeaderLocks, "clear", nothing),),
+    "zone-prepared-kept": (Place(state_machine, "is_locked", never),),
 }

@@ -90,9 +90,15 @@ _TRANSACTIONS: dict[str, str] = {
     "outcome-kept": "A branch keeps the outcome until every branch has it.",
     "orphans-end": "What a transaction holds whose owner has gone is released.",
 }
-RULES: dict[str, str] = _GRID | _AGREED | _MOVES | _TRANSACTIONS
+_TRANSACTIONS_IN_ZONES: dict[str, str] = {
+    "zone-lock-respected": "In a zone, other changes of a locked entry wait for its transaction.",
+    "zone-lock-ordered": "A lock in a zone is answered with the value after all changes that came before it.",
+    "zone-lock-term": "A lock in a zone ends with the term of the leader that knows it.",
+    "zone-prepared-kept": "No leader of a zone changes an entry of a prepared transaction.",
+}
+RULES: dict[str, str] = _GRID | _AGREED | _MOVES | _TRANSACTIONS | _TRANSACTIONS_IN_ZONES
 TRANSACTIONAL = frozenset(_TRANSACTIONS)
-ZONED = frozenset(_AGREED | _MOVES)
+ZONED = frozenset(_AGREED | _MOVES | _TRANSACTIONS_IN_ZONES)
 
 DURABLE = frozenset({"durable-ack", "wait-for-stores", "owner-by-proof", "append-durable", "vote-durable"})
 """Rules that matter only if all hosts lose power."""

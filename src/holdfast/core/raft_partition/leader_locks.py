@@ -1,0 +1,262 @@
+"""Locks of transactions in the partitions of one group, which its leader alone knows (I3; store/K-1).
+
+- raft_partition/L-1: A lock is of the term in which this member leads. A prepare is proposed only if the transaction
+  holds its locks in this term. So no entry of the log between the lock and the prepare changes what was locked: those
+  of earlier terms are applied before the lock is taken, and the others are proposed by this leader, which knows it.
+- raft_partition/L-2: A lock is answered, with the value of its entry, when all changes that were submitted before are
+  applied. Until a lock ends, other changes of the entry wait.
+- raft_partition/L-3: Before the leadership is transferred, the locks are stored by requests of the log; new ones are
+  stored at once. The next leader begins with those. After an election without that the locks of transactions that are
+  not prepared have gone, and prepare rejects them (operations/T-5).
+
+Example: a transaction locks x at member 1, leader in term 4, and member 2 becomes the leader of term 5. Another
+transaction may lock and change x there. The prepare of the first one fails at 2, because it holds no lock in term 5; at
+1 it is proposed in term 4, and never committed, because a majority knows term 5.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.decisions import Decision, LockChanges, Wait
+from holdfast.core.model.ids import GroupNumber, MemberId
+from holdfast.core.model.operations import CLEARING, Op, Outcome, Request, Status
+from holdfast.core.model.transactions import (
+    EntryKey,
+    KeyLock,
+    LockKeys,
+    PrepareBranch,
+    RollBackBranch,
+    StepFate,
+    StepResult,
+    TransactionId,
+    TransactionStep,
+    branch_key,
+    decode_step,
+    encode,
+    entry_of,
+    lock_key,
+)
+from holdfast.core.model.zone_batches import ZoneChanges, ZoneWrites
+from holdfast.core.operations.move_steps import moving_reason
+from holdfast.core.operations.transaction_branches import LOCKED_TOO_LONG, TransactionBranches, wait_for_lock
+from holdfast.core.raft_partition.logged_steps import for_log, is_locked
+from holdfast.core.raft_partition.proposals import Proposals
+from holdfast.core.raft_partition.read_barrier import ReadBarrier
+from holdfast.core.raft_partition.state_machine import StateMachine
+from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
+from holdfast.core.replication_engine import Decided
+from holdfast.core.store.key_locks import KeyLocks
+from holdfast.core.store.partition_copy import PartitionCopy
+
+NOT_CURRENT = Outcome(Status.MOVED, None, "the leader has not applied yet what earlier leaders acknowledged")
+
+
+class LeaderLocks:
+    def __init__(
+        self,
+        number: GroupNumber,
+        zone: ZoneReplicas,
+        state: StateMachine,
+        proposals: Proposals,
+        reads: ReadBarrier,
+    ) -> None:
+        self._number = number
+        self._zone = zone
+        self._state = state
+        self._proposals = proposals
+        self._reads = reads
+        self._wait_ms = zone.settings.limits.call_timeout_ms
+        self._of: dict[int, KeyLocks] = {}
+        """By client partition, with those that replicas know. Empty until a step comes in this term."""
+        self.leaving = False
+        """The leadership is about to be transferred (raft_partition/L-3)."""
+
+    def of(self, partition: int) -> KeyLocks:
+        """The locks in a client partition. Only on a leader that has applied what earlier ones acknowledged."""
+        locks = self._of.get(partition)
+        if locks is None:
+            locks = self._of[partition] = KeyLocks()
+            kept = self._state.copies[partition].maps.get(TRANSACTIONS_MAP)
+            if kept is not None:
+                locks.restore(kept.state.entries)
+        return locks
+
+    def clear(self) -> None:
+        """This member leads no more, or in another term (raft_partition/L-1)."""
+        self._of.clear()
+        self.leaving = False
+
+    # -- other requests
+
+    def wait_of(self, request: Request) -> Wait | Decision | None:
+        """The lock for which a change has to wait, or its answer if it does not wait; None: no lock is in its way."""
+        locks = self._in_force(request.partitions[0])
+        if not locks.held or not is_locked(locks, request):
+            return None
+        if request.op in CLEARING:
+            return Wait(self._wait_ms, refused=LOCKED_TOO_LONG)
+        return wait_for_lock(locks, request, self._wait_ms)
+
+    def hold_up(self, partition: int, changes: list[ZoneChanges]) -> bool:
+        """Whether a lock is in the way of some of these changes."""
+        locks = self._in_force(partition)
+        return bool(locks.held) and any(
+            any(lock_key(write[0], write[1]) in locks.held for write in part.writes)
+            if isinstance(part, ZoneWrites)
+            else any(is_locked(locks, request) for request in part.requests)
+            for part in changes
+        )
+
+    def guards(self, partition: int, name: str) -> bool:
+        """Whether any entry of this map is locked."""
+        return self._in_force(partition).guards(name)
+
+    def holds(self, partition: int, kept: bytes) -> bool:
+        """Whether the entry with this `lock_key` is locked."""
+        return kept in self._in_force(partition).held
+
+    def _in_force(self, partition: int) -> KeyLocks:
+        """Those that the replicas know, as long as no transaction has locked anything in this term."""
+        return self._of.get(partition) or self._state.copies[partition].locks
+
+    # -- steps
+
+    def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
+        """Take a step of a transaction. `done` is called once; with a `Wait`: submit it again (`late`: at its end)."""
+        copy = self._state.copies[request.partitions[0]]
+        if not self._zone.groups.current(self._number):
+            done(NOT_CURRENT)
+            return
+        if request.id and (applied := copy.applied(request.id, request.map)) is not None:
+            done(Outcome(Status.OK, applied.answer(request.id)))
+            return
+        step = decode_step(request.value)
+        if why := moving_reason(copy.maps, self._zone.moves, step):
+            done(_said(StepResult(StepFate.REFUSED, why=why)))
+        elif isinstance(step, LockKeys) and step.confirm:
+            self._confirm(copy, step, done)
+        elif isinstance(step, LockKeys):
+            self._lock(copy, step, done, late=late)
+        elif isinstance(step, PrepareBranch):
+            self._prepare(copy, request, step, done)
+        elif isinstance(step, RollBackBranch) and self._only_locks(copy, step):
+            self.release(copy.partition, step.transaction)
+            done(_said(StepResult(StepFate.DONE)))
+        else:
+            self._proposals.submit(request, done)
+
+    def _branches(self, copy: PartitionCopy) -> TransactionBranches:
+        now_ns = self._state.now_ns(self._zone.out.wall_ms())
+        return TransactionBranches(copy, now_ns, locks=self.of(copy.partition))
+
+    def _lock(self, copy: PartitionCopy, step: LockKeys, done: Decided, *, late: bool) -> None:
+        decision = self._branches(copy).decide(step)
+        if isinstance(decision, Wait):
+            done(Outcome(Status.OK, decision.answer) if late else decision)
+            return
+        assert decision.locks is not None, "a lock step has locks"
+        self.of(copy.partition).change(decision.locks)
+        if self.leaving:
+            self._proposals.submit(_step_request(copy.partition, step), done)
+        else:
+            self._proposals.after(partial(self._locked, copy.partition, step, done))
+
+    def _locked(self, partition: int, step: LockKeys, done: Decided, outcome: Outcome) -> None:
+        """All changes that were submitted before the lock are applied (raft_partition/L-2)."""
+        if outcome.status is not Status.OK:
+            done(outcome)
+            return
+        copy = self._state.copies[partition]
+        if why := moving_reason(copy.maps, self._zone.moves, step):
+            done(_said(StepResult(StepFate.REFUSED, why=why)))
+            return
+        decision = self._branches(copy).decide(step)
+        if isinstance(decision, Decision) and decision.locks is not None and not decision.locks.taken:
+            done(Outcome(Status.OK, decision.answer))
+        else:
+            done(_said(StepResult(StepFate.NOT_HELD)))  # It was rolled back meanwhile.
+
+    def _confirm(self, copy: PartitionCopy, step: LockKeys, done: Decided) -> None:
+        """Whether it holds these locks, once a majority has confirmed this leader (transactions/C-7)."""
+        question = Request(Op.IS_EMPTY, TRANSACTIONS_MAP, [copy.partition])
+        self._reads.submit(question, partial(self._confirmed, copy.partition, step, done))
+
+    def _confirmed(self, partition: int, step: LockKeys, done: Decided, outcome: Outcome) -> None:
+        if outcome.status is not Status.OK:
+            done(outcome)
+            return
+        decision = self._branches(self._state.copies[partition]).decide(step)
+        assert isinstance(decision, Decision), "a confirmation does not wait"
+        done(Outcome(Status.OK, decision.answer))
+
+    def _prepare(self, copy: PartitionCopy, request: Request, step: PrepareBranch, done: Decided) -> None:
+        """raft_partition/L-1."""
+        known = self._branches(copy).known_result(step)
+        if known is not None:
+            done(_said(known))
+            return
+        if len(step.participants) > 1:
+            lock = KeyLock(step.transaction, step.owner)
+            taken = [(lock_key(*entry), lock) for entry in step.touched]
+            self.of(copy.partition).change(LockChanges(taken))
+        self._proposals.submit(_step_request(copy.partition, for_log(step), request.id), done)
+
+    def _only_locks(self, copy: PartitionCopy, step: RollBackBranch) -> bool:
+        """Whether this leader alone knows the transaction here, so that nothing of it is in the log."""
+        kept = copy.maps.get(TRANSACTIONS_MAP)
+        branch = kept is not None and branch_key(step.transaction) in kept.state.entries
+        return not step.fence and not branch and not self.leaving and not copy.locks.of(step.transaction)
+
+    # -- the end of locks
+
+    def release(self, partition: int, transaction: TransactionId) -> None:
+        if (locks := self._of.get(partition)) is not None:
+            locks.change(LockChanges(released=transaction))
+        self._zone.unlocked.append((self._number, partition))
+
+    def on_applied(self) -> None:
+        """After commands were applied: the locks that they have ended end for the leader, too, and requests that have
+        waited for them are submitted again.
+        """
+        released = self._state.released
+        if released:
+            for partition, transaction in released:
+                self.release(partition, transaction)
+            released.clear()
+
+    # -- transfer of the leadership
+
+    def store(self) -> bool:
+        """Store the locks for the next leader (raft_partition/L-3). Returns whether all are stored."""
+        missing = self._missing()
+        if not self.leaving:
+            self.leaving = True
+            for (partition, transaction, owner), keys in missing.items():
+                step = LockKeys(transaction, owner, keys, 0)
+                self._proposals.submit(_step_request(partition, step), _ignore)
+        return not missing
+
+    def _missing(self) -> dict[tuple[int, TransactionId, MemberId], list[EntryKey]]:
+        """The entries whose locks replicas do not know."""
+        found: dict[tuple[int, TransactionId, MemberId], list[EntryKey]] = {}
+        for partition, locks in self._of.items():
+            stored = self._state.copies[partition].locks.held
+            for kept, lock in locks.held.items():
+                entry = entry_of(kept)
+                if kept not in stored and entry is not None:
+                    found.setdefault((partition, lock.transaction, lock.owner), []).append(entry)
+        return found
+
+
+def _step_request(partition: int, step: TransactionStep, request_id: bytes = b"") -> Request:
+    op = Op.TRANSACT if isinstance(step, LockKeys | PrepareBranch) else Op.SETTLE
+    return Request(op, TRANSACTIONS_MAP, [partition], value=encode(step), id=request_id)
+
+
+def _said(result: StepResult) -> Outcome:
+    return Outcome(Status.OK, encode(result))
+
+
+def _ignore(outcome: Outcome | Wait) -> None: ...

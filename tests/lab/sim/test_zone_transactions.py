@@ -1,0 +1,417 @@
+"""Transactions over maps in a zone, alone and together with maps that have a primary, while leaders change."""
+
+from __future__ import annotations
+
+import pytest
+from tests.lab.sim.stage import clean
+from tests.lab.sim.transaction_stage import Desk, Told, keys_at, taking_part, values
+from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
+
+from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.ids import group_of
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.transaction_orders import HoldCommits, OperateIn, ResumeCommits, TransactionFate
+from holdfast.core.model.transactions import TransactionId
+from holdfast_lab.sim.ablations.switching import ablated
+from holdfast_lab.sim.calls import wire_key
+from holdfast_lab.sim.workload import MAP
+from holdfast_lab.sim.world import Process
+
+
+class ZoneDesk(Desk):
+    """Keys that begin with z are of the map in the zone."""
+
+    def start(
+        self, transaction: TransactionId, op: Op, key: str, value: str = "", *, for_update: bool = False
+    ) -> Told:
+        name = ZONED if key.startswith("z") else MAP
+        return self.order(
+            OperateIn(transaction, Request(op, name, [0], wire_key(key), value.encode()), for_update)
+        )
+
+
+def stage_of(hosts: int = 3, **changed: dict[str, object]) -> tuple[ZoneStage, list[ZoneDesk]]:
+    settings = zoned_settings(**changed)
+    settings = taking_part(settings)
+    stage = ZoneStage(hosts, settings=settings)
+    return stage, [ZoneDesk(stage, process) for process in stage.processes]
+
+
+def place(stage: ZoneStage, key: str) -> int:
+    return partition_of(wire_key(key), 0, stage.settings.partitions.count)
+
+
+def led_by(stage: ZoneStage, process: Process, count: int = 1) -> list[str]:
+    """Keys of the map in the zone, in different partitions that this process leads."""
+    found: dict[int, str] = {}
+    for number in range(1000):
+        key = f"z{number}"
+        if stage.leader(place(stage, key)) is process:
+            found.setdefault(place(stage, key), key)
+            if len(found) == count:
+                return list(found.values())
+    raise AssertionError("it leads too little")
+
+
+def kept(stage: ZoneStage) -> int:
+    """Locks of leaders, and what replicas keep of transactions."""
+    found = 0
+    for process in stage.living():
+        zones = process.driver.member.agreed.zones
+        for replica in zones.replicas():
+            for partition, copy in replica.state.copies.items():
+                stored = copy.maps.get(TRANSACTIONS_MAP)
+                found += len(copy.locks.held) + (len(stored.state.entries) if stored is not None else 0)
+                found += len(replica.locks.of(partition).held) if replica.leads else 0
+    return found
+
+
+def zvalues(stage: ZoneStage, process: Process, *keys: str) -> list[str | None]:
+    return [stage.zget(process, key) for key in keys]
+
+
+def depose(stage: ZoneStage, key: str) -> Process:
+    """Another member becomes the leader of the key's group, and the old one has stored no locks; returns it."""
+    old = stage.leader(place(stage, key))
+    new = next(one for one in stage.replicas(place(stage, key)) if one is not old)
+    to = new.driver.member.agreed.groups.me
+    groups = old.driver.member.agreed.groups
+    old.step(lambda: groups.running(group_of(1, place(stage, key))).transfer(to))
+    stage.until(lambda: stage.replicas(place(stage, key))[new].leads, what="no other leader")
+    return new
+
+
+def ended(stage: ZoneStage) -> None:
+    """Nothing is left of any transaction."""
+    stage.wait(12)
+    assert kept(stage) == 0
+    stage.same()
+    clean(stage, again=False)
+
+
+def test_entries_of_both_engines_change_together() -> None:
+    stage, (one, two, three) = stage_of()
+    za, zb = led_by(stage, two.process)[0], led_by(stage, three.process)[0]
+    [a] = keys_at(stage, two.process, 1)
+    stage.zput(one.process, za, "old")
+    tx = one.begin()
+    assert one.do(tx, Op.PUT, za, "new") == b"old"
+    one.set(tx, **{zb: "v", a: "w"})
+    assert one.do(tx, Op.GET, zb) == b"v", "it sees its own writes"
+    assert zvalues(stage, two.process, za, zb) == ["old", None], "and no other member does"
+    told = one.commit(tx)
+    stage.wait(2)
+    assert told.fate is TransactionFate.DONE
+    assert zvalues(stage, two.process, za, zb) == ["new", "v"]
+    assert values(stage, two.process, a) == ["w"]
+    ended(stage)
+
+
+def test_nothing_is_left_of_one_that_is_rolled_back() -> None:
+    stage, (one, two, three) = stage_of()
+    za, zb = led_by(stage, two.process)[0], led_by(stage, three.process)[0]
+    tx = one.begin()
+    one.set(tx, **{za: "v", zb: "w"})
+    told = one.roll_back(tx)
+    stage.wait(2)
+    assert told.fate is TransactionFate.DONE
+    assert zvalues(stage, two.process, za, zb) == [None, None]
+    ended(stage)
+
+
+@pytest.mark.parametrize("coordinator", [0, 1], ids=["elsewhere", "at the leader"])
+def test_one_partition_needs_one_phase(coordinator: int) -> None:
+    stage, desks = stage_of()
+    one = desks[coordinator]
+    [za] = led_by(stage, desks[1].process)
+    tx = one.begin()
+    one.set(tx, **{za: "v"})
+    told = one.commit(tx)
+    stage.wait(1)
+    assert told.fate is TransactionFate.DONE
+    assert zvalues(stage, one.process, za) == ["v"]
+    assert kept(stage) == 0, "at once, because no branch was stored"
+    ended(stage)
+
+
+def waiting(stage: ZoneStage, *answers: list[Outcome]) -> None:
+    stage.wait(1)
+    assert not any(answers), "they wait for the lock"
+
+
+@pytest.mark.rule("raft_partition/L-2")
+@pytest.mark.parametrize("owner", [0, 1], ids=["from elsewhere", "at the leader"])
+def test_other_changes_wait_and_reads_do_not(owner: int) -> None:
+    stage, desks = stage_of()
+    one, other = desks[0], desks[owner].process
+    [za] = led_by(stage, desks[1].process)
+    stage.zput(one.process, za, "old")
+    tx = one.begin()
+    one.set(tx, **{za: "v"})
+    put, cleared = stage.request(other, Op.PUT, za, "w"), stage.request(other, Op.CLEAR, za)
+    tried = stage.request(other, Op.TRY_PUT, za, "x")
+    waiting(stage, put)
+    assert [one.value for one in tried] == [False]
+    assert stage.zget(other, za) == "old"
+    told = one.commit(tx)
+    stage.wait(3)
+    assert told.fate is TransactionFate.DONE
+    assert [one.value for one in put] == [b"v"]
+    assert [one.status for one in cleared] == [Status.OK]
+    ended(stage)
+
+
+def added_to(stage: ZoneStage, one: ZoneDesk, two: ZoneDesk, *, waits: bool) -> str | None:
+    """A transaction reads an entry, and writes it with something more; a put comes just before the lock, or while it is
+    held (`waits`). Returns the value after that.
+    """
+    [za] = led_by(stage, two.process)
+    stage.zput(one.process, za, "0")
+    tx = two.begin()
+    if not waits:
+        stage.request(two.process, Op.SET, za, "1")
+    told = two.start(tx, Op.GET, za, for_update=True)
+    stage.wait(1)
+    assert isinstance(told.answer.value, bytes)
+    if waits:
+        stage.request(two.process, Op.SET, za, "1")
+        stage.wait(1)
+    two.set(tx, **{za: told.answer.value.decode() + "+"})
+    done = two.commit(tx)
+    stage.wait(2)
+    assert done.fate is TransactionFate.DONE
+    return stage.zget(one.process, za)
+
+
+@pytest.mark.rule("raft_partition/L-2")
+def test_a_lock_has_the_value_after_all_changes_that_came_before_it() -> None:
+    stage, (one, two, _) = stage_of()
+    assert added_to(stage, one, two, waits=False) == "1+"
+    ended(stage)
+    with ablated("zone-lock-ordered"):
+        stage, (one, two, _) = stage_of()
+        assert added_to(stage, one, two, waits=False) == "0+", "the put is lost"
+
+
+def test_changes_that_came_after_a_lock_are_applied_after_its_transaction() -> None:
+    stage, (one, two, _) = stage_of()
+    assert added_to(stage, one, two, waits=True) == "1"
+    ended(stage)
+    with ablated("zone-lock-respected"):
+        stage, (one, two, _) = stage_of()
+        assert added_to(stage, one, two, waits=True) == "0+", "the put is lost"
+
+
+def test_a_change_that_waits_too_long_is_rejected() -> None:
+    stage, (one, two, _) = stage_of(limits={"call_timeout_ms": 4000})
+    [za] = led_by(stage, two.process)
+    tx = one.begin()
+    one.set(tx, **{za: "v"})
+    put = stage.request(two.process, Op.PUT, za, "w")
+    stage.wait(5)
+    [outcome] = put
+    assert outcome.status is Status.NOT_READY and "a transaction has locked the entry" in outcome.detail
+    assert one.commit(tx).fate is None
+    stage.wait(2)
+    assert zvalues(stage, one.process, za) == ["v"]
+    ended(stage)
+
+
+def test_two_lock_after_each_other() -> None:
+    stage, (one, two, three) = stage_of()
+    [za] = led_by(stage, two.process)
+    first, second = one.begin(), three.begin()
+    one.set(first, **{za: "1"})
+    told = three.start(second, Op.GET, za, for_update=True)
+    stage.wait(1)
+    assert told.fate is None
+    one.commit(first)
+    stage.wait(1)
+    assert told.answer.value == b"1"
+    three.set(second, **{za: "2"})
+    done = three.commit(second)
+    stage.wait(1)
+    assert done.fate is TransactionFate.DONE
+    assert zvalues(stage, one.process, za) == ["2"]
+    ended(stage)
+
+
+def test_a_deadlock_over_both_engines_is_found() -> None:
+    stage, (one, two, three) = stage_of()
+    [za], [a] = led_by(stage, two.process), keys_at(stage, three.process, 1)
+    first, second = one.begin(), two.begin()
+    one.set(first, **{za: "1"})
+    two.set(second, **{a: "2"})
+    crossing = [one.start(first, Op.SET, a, "1"), two.start(second, Op.SET, za, "2")]
+    stage.wait(5)
+    fates = sorted(told.fate.name for told in crossing if told.fate is not None)
+    assert fates == ["DONE", "ROLLED_BACK"]
+    for desk, tx in ((one, first), (two, second)):
+        desk.commit(tx)
+    stage.wait(2)
+    assert zvalues(stage, one.process, za) + values(stage, one.process, a) in (["1", "1"], ["2", "2"])
+    ended(stage)
+
+
+def test_what_an_optimistic_one_has_read_must_be_unchanged() -> None:
+    stage, (one, two, three) = stage_of()
+    za, zb = led_by(stage, two.process)[0], led_by(stage, three.process)[0]
+    stage.zput(one.process, za, "old")
+    first, second = one.begin(optimistic=True), one.begin(optimistic=True)
+    for tx in (first, second):
+        assert one.do(tx, Op.GET, za) == b"old"
+    one.set(first, **{zb: "1"})
+    one.set(second, **{zb: "2"})
+    stage.zput(two.process, za, "new")
+    told = one.commit(first)
+    stage.wait(1)
+    assert told.fate is TransactionFate.ROLLED_BACK and "was changed by another writer" in told.answer.why
+    third = one.begin(optimistic=True)
+    assert one.do(third, Op.GET, za) == b"new"
+    one.set(third, **{zb: "3"})
+    told = one.commit(third)
+    stage.wait(2)
+    assert told.fate is TransactionFate.DONE
+    assert zvalues(stage, one.process, zb) == ["3"]
+    one.roll_back(second)
+    ended(stage)
+
+
+@pytest.mark.rule("raft_partition/L-1")
+@pytest.mark.parametrize("reads", [False, True], ids=["written", "read"])
+def test_locks_end_with_their_leader(reads: bool) -> None:
+    stage, (one, two, three) = stage_of()
+    [za], [a] = led_by(stage, two.process), keys_at(stage, three.process, 1)
+    stage.zput(one.process, za, "0")
+    tx = one.begin()
+    assert one.do(tx, Op.GET, za) == b"0"
+    one.set(tx, **({a: "1"} if reads else {a: "1", za: "1"}))
+    depose(stage, za)
+    stage.zput(three.process, za, "2")
+    told = one.commit(tx)
+    stage.wait(3)
+    assert told.fate is TransactionFate.ROLLED_BACK
+    assert "does not hold its locks any more" in told.answer.why
+    assert zvalues(stage, one.process, za) + values(stage, one.process, a) == ["2", None]
+    ended(stage)
+
+
+def led_again(stage: ZoneStage, one: ZoneDesk, two: ZoneDesk, three: ZoneDesk) -> tuple[Told, str | None]:
+    """A leader loses a group with a locked entry, gets it back when another member has changed the entry, and the
+    transaction goes on.
+    """
+    [za] = led_by(stage, two.process)
+    stage.zput(one.process, za, "0")
+    tx = one.begin()
+    assert one.do(tx, Op.GET, za) == b"0"
+    depose(stage, za)
+    stage.zput(three.process, za, "1")
+    stage.until(lambda: stage.replicas(place(stage, za))[two.process].leads, what="the owner does not lead")
+    one.set(tx, **{za: "0+"})
+    told = one.commit(tx)
+    stage.wait(2)
+    return told, stage.zget(one.process, za)
+
+
+@pytest.mark.rule("raft_partition/L-1")
+def test_a_leader_that_leads_again_knows_no_older_locks() -> None:
+    stage, (one, two, three) = stage_of()
+    told, value = led_again(stage, one, two, three)
+    assert told.fate is TransactionFate.ROLLED_BACK
+    assert value == "1"
+    ended(stage)
+    with ablated("zone-lock-term"):
+        stage, (one, two, three) = stage_of()
+        told, value = led_again(stage, one, two, three)
+        assert told.fate is TransactionFate.DONE
+        assert value == "0+", "the put is lost"
+
+
+def prepared(
+    stage: ZoneStage, owner: ZoneDesk, *keys: str, optimistic: bool = False
+) -> tuple[TransactionId, Told]:
+    """A transaction that has written `keys` and is prepared; its commit waits at its coordinator."""
+    tx = owner.begin(optimistic=optimistic)
+    owner.set(tx, **dict.fromkeys(keys, "new"))
+    owner.order(HoldCommits(b"hold", 60_000))
+    told = owner.commit(tx)
+    stage.wait(1)
+    assert told.fate is None
+    return tx, told
+
+
+@pytest.mark.parametrize("optimistic", [False, True], ids=["pessimistic", "optimistic"])
+@pytest.mark.parametrize("single", [False, True], ids=["in batches", "alone"])
+def test_what_is_prepared_stays_locked_under_the_next_leader(*, optimistic: bool, single: bool) -> None:
+    stage, (one, two, three) = stage_of()
+    [za], [a] = led_by(stage, two.process), keys_at(stage, three.process, 1)
+    _, told = prepared(stage, one, za, a, optimistic=optimistic)
+    new = depose(stage, za)
+    put = stage.request(new if single else one.process, Op.PUT, za, "other")
+    waiting(stage, put)
+    one.order(ResumeCommits(b"hold"))
+    stage.wait(5)
+    assert told.fate is TransactionFate.DONE
+    assert [one.value for one in put] == [b"new"]
+    assert zvalues(stage, one.process, za) + values(stage, one.process, a) == ["other", "new"]
+    ended(stage)
+
+
+@pytest.mark.parametrize("in_zone", [False, True], ids=["both engines", "the zone alone"])
+def test_members_that_stay_end_a_prepared_transaction(in_zone: bool) -> None:
+    """Its coordinator dies when all branches are prepared."""
+    stage, (one, two, three, _) = stage_of(4)
+    za = led_by(stage, two.process)[0]
+    b = led_by(stage, three.process)[0] if in_zone else keys_at(stage, three.process, 1)[0]
+    prepared(stage, one, za, b)
+    one.process.crash()
+    stage.processes.remove(one.process)
+    stage.wait(40)
+    found = (
+        zvalues(stage, two.process, za, b)
+        if in_zone
+        else [stage.zget(two.process, za), stage.get(two.process, b)]
+    )
+    assert found == ["new", "new"]
+    stage.wait(2 * stage.settings.limits.call_timeout_ms / 1000)  # So long the branches keep the outcome.
+    assert kept(stage) == 0
+
+
+def test_locks_of_a_coordinator_that_has_died_are_released() -> None:
+    stage, (one, two, three, _) = stage_of(4)
+    za = led_by(stage, two.process)[0]
+    tx = one.begin()
+    one.set(tx, **{za: "new"})
+    one.process.crash()
+    stage.processes.remove(one.process)
+    put = stage.request(three.process, Op.PUT, za, "other")
+    stage.wait(40)
+    assert [answer.status for answer in put] == [Status.OK]
+    assert kept(stage) == 0
+
+
+@pytest.mark.rule("raft_partition/L-3")
+def test_locks_survive_a_transfer_of_the_leadership() -> None:
+    """The group comes back to the member that owns its partition."""
+    stage, (one, two, three) = stage_of()
+    [za], [a] = led_by(stage, two.process), keys_at(stage, three.process, 1)
+    stage.zput(one.process, za, "0")
+    tx = one.begin()
+    one.set(tx, **{a: "1"})
+    second = depose(stage, za)
+    told = one.start(tx, Op.GET, za, for_update=True)
+    stage.until(lambda: told.fate is not None, what="no lock")
+    assert told.answer.value == b"0"
+    replica = stage.replicas(place(stage, za))
+    assert replica[second].leads and not replica[second].state.copies[place(stage, za)].locks.held
+    stage.until(lambda: replica[two.process].leads, what="the owner does not lead")
+    put = stage.request(three.process, Op.PUT, za, "2")
+    waiting(stage, put)
+    one.set(tx, **{za: "1"})
+    told = one.commit(tx)
+    stage.wait(3)
+    assert told.fate is TransactionFate.DONE
+    assert [one.value for one in put] == [b"1"]
+    assert values(stage, one.process, a) == ["1"]
+    ended(stage)
