@@ -428,7 +428,7 @@ class TransactionSettings(Section, frozen=True, kw_only=True):
         30_000, "Time that a transaction waits for a lock before it is rolled back."
     )
     deadlock_after_ms: Milliseconds = about(
-        500, "Time that a transaction waits for a lock before the deadlock check."
+        100, "Time that a transaction waits for a lock before the deadlock check."
     )
 
 

@@ -714,6 +714,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ReplicaWhole: (lambda member, it: member.destination.on_whole(it),),
     n.RecordsTaken: (lambda member, it: member.repair.on_records(it),),
     n.MapEmptied: (lambda member, it: member.repair.forgetting.on_emptied(it),),
+    n.LockAwaited: (lambda member, it: member.transactions.deadlocks.look_soon(),),
     n.MapMarked: (lambda member, it: member.serving.on_marked(it.partition),),
     n.MapForgotten: (lambda member, it: member.router.backup_reads.positions.forget(it.partition, it.name),),
     n.BacklogChanged: (lambda member, it: member.serving.on_backlog(),),

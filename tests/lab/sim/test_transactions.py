@@ -25,6 +25,7 @@ from holdfast.actions.evict import Evict
 from holdfast.actions.upgrade import Upgrade
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.events import ActionRequested
+from holdfast.core.model.ids import SECOND
 from holdfast.core.model.levels import OF_THIS_BUILD, PRIMARY_LOCKS, FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.topology import MappedOn, TopologyVersion
@@ -61,6 +62,25 @@ def spread(stage: Stage) -> tuple[str, str, str]:
     """A key of each of the first three members."""
     a, b, c = (keys_at(stage, process, 1)[0] for process in stage.processes[:3])
     return a, b, c
+
+
+def crossed(after_ms: int) -> float:
+    """The seconds from the beginning of a deadlock to its end."""
+    stage, (one, two, _) = stage_of(transactions={"deadlock_after_ms": after_ms})
+    a, b, _ = spread(stage)
+    first, second = one.begin(), two.begin()
+    one.set(first, **{a: "1"})
+    two.set(second, **{b: "2"})
+    began_ns = stage.world.now_ns
+    both = [one.start(first, Op.SET, b, "1"), two.start(second, Op.SET, a, "2")]
+    stage.until(lambda: all(told.fate is not None for told in both), what="both still wait")
+    assert sorted(told.fate.name for told in both if told.fate is not None) == ["DONE", "ROLLED_BACK"]
+    return (stage.world.now_ns - began_ns) / SECOND
+
+
+def test_a_deadlock_ends_soon_after_the_time_that_is_set() -> None:
+    assert 0.02 <= crossed(20) < 0.15
+    assert 0.3 <= crossed(300) < 0.43
 
 
 def die(stage: Stage, *desks: Desk) -> None:

@@ -234,6 +234,11 @@ class MapMarked:
 
 
 @dataclass(frozen=True, slots=True)
+class LockAwaited:
+    """A transaction has begun to wait for a lock of another one, in a partition led here."""
+
+
+@dataclass(frozen=True, slots=True)
 class MapForgotten:
     partition: PartitionId
     name: str
@@ -265,6 +270,7 @@ Notice = (
     | RecordsTaken
     | MapEmptied
     | MapMarked
+    | LockAwaited
     | MapForgotten
     | BacklogChanged
     | CheckpointEnded

@@ -45,6 +45,7 @@ from holdfast.config import Settings
 from holdfast.core.messages import Answer, Forward, ZoneForward
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.notices import LockAwaited
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import MOVING, READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
@@ -253,6 +254,8 @@ class Router:
             # It may have waited for its partition before.
             parked.until_ns = min(self._out.now_ns + most_ns, parked.deadline_ns)
             parked.since_ns = self._out.now_ns
+            if wait.waiter:
+                self._out.notify(LockAwaited())
         parked.wait = wait
         assert parked.until_ns <= parked.deadline_ns, (
             "a request waits no longer than its asker (routing/R-11)"

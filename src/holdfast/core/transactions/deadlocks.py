@@ -25,6 +25,7 @@ from holdfast.core.model.transaction_orders import LockWait
 from holdfast.core.model.transactions import LockKeys, TransactionId, decode_step
 from holdfast.core.outbox import Outbox
 from holdfast.core.transactions.branch_routing import BranchRouting
+from holdfast.core.transactions.steps import Steps
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 STALE_NS = 5000 * MILLISECOND
@@ -40,12 +41,14 @@ class Deadlocks:
         membership: MembershipStatus,
         routing: BranchRouting,
         commits: TwoPhaseCommit,
+        steps: Steps,
     ) -> None:
         self._me = me
         self._out = out
         self._membership = membership
         self._routing = routing
         self._commits = commits
+        self._steps = steps
         self._after_ms = settings.transactions.deadlock_after_ms
         self._reported = False
         """The last report to the master had some waits."""
@@ -63,8 +66,20 @@ class Deadlocks:
             found.append(LockWait(wait.waiter, step.owner, wait.holder, wait.key, waited_ms))
         return found
 
+    def look_soon(self) -> None:
+        """A wait has begun."""
+        self._steps.wake(self._after_ms * MILLISECOND)
+
     def look(self) -> None:
-        late = [wait for wait in self.waits() if wait.since_ms >= self._after_ms]
+        late = []
+        left_ms = 0
+        for wait in self.waits():
+            if wait.since_ms >= self._after_ms:
+                late.append(wait)
+            else:
+                left_ms = max(left_ms, self._after_ms - wait.since_ms)
+        if left_ms:
+            self._steps.wake(left_ms * MILLISECOND)
         waits = [(wait.waiter, wait.owner, wait.holder) for wait in late]
         master = self._membership.master
         if master is not None and (waits or self._reported):

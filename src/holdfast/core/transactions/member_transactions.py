@@ -63,7 +63,9 @@ class MemberTransactions:
         self.orphans = Orphans(
             me, out, membership, leading, self.coordinator.running, self.finishing, routing
         )
-        self.deadlocks = Deadlocks(me, settings, out, membership, routing, self.coordinator.commits)
+        self.deadlocks = Deadlocks(
+            me, settings, out, membership, routing, self.coordinator.commits, self.steps
+        )
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
         """With their ends; they wait until no commit is in progress."""
