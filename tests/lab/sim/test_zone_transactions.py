@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.lab.sim.stage import clean
 from tests.lab.sim.transaction_stage import Desk, Told, keys_at, taking_part, values
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
+from holdfast.actions.drain import Drain
 from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import HoldCommits, OperateIn, ResumeCommits, TransactionFate
 from holdfast.core.model.transactions import TransactionId
+from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.workload import MAP
@@ -295,6 +300,35 @@ def test_locks_end_with_their_leader(reads: bool) -> None:
     assert "does not hold its locks any more" in told.answer.why
     assert zvalues(stage, one.process, za) + values(stage, one.process, a) == ["2", None]
     ended(stage)
+
+
+def drained(stage: ZoneStage, one: ZoneDesk, two: ZoneDesk, three: ZoneDesk) -> tuple[Told, list[str | None]]:
+    """The leader of a locked entry leaves the cluster in order, and the transaction goes on."""
+    [za], [a] = led_by(stage, two.process), keys_at(stage, three.process, 1)
+    stage.zput(one.process, za, "0")
+    tx = one.begin(timeout_ms=300_000)
+    assert one.do(tx, Op.GET, za) == b"0"
+    two.process.step(partial(two.process.driver.handle, ActionRequested(Drain())))
+    stage.until(lambda: two.process.driver.stopped, seconds=100, what="it has not left")
+    stage.request(three.process, Op.SET, za, "1")
+    one.set(tx, **{za: "0+", a: "2"})
+    told = one.commit(tx)
+    stage.wait(3)
+    return told, zvalues(stage, one.process, za) + values(stage, one.process, a)
+
+
+@pytest.mark.rule("raft_partition/L-3")
+def test_locks_survive_the_orderly_departure_of_their_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, (one, two, three, _) = stage_of(4)
+    told, found = drained(stage, one, two, three)
+    assert told.fate is TransactionFate.DONE, told.answer
+    assert found == ["1", "2"]
+    stage.processes.remove(two.process)
+    ended(stage)
+    monkeypatch.setattr(ZonePartition, "store_locks", lambda _: True)
+    stage, (one, two, three, _) = stage_of(4)
+    told, found = drained(stage, one, two, three)
+    assert told.fate is TransactionFate.ROLLED_BACK
 
 
 def led_again(stage: ZoneStage, one: ZoneDesk, two: ZoneDesk, three: ZoneDesk) -> tuple[Told, str | None]:

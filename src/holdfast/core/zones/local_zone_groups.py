@@ -80,11 +80,14 @@ class LocalZoneGroups:
         return self._groups.term(group_of(*part))
 
     def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
-        """The group asks before new voters join (zones/A-12)."""
+        """The group asks before new voters join (zones/A-12). A leader that will be none of them stores its locks first
+        (raft_partition/L-3).
+        """
         number = group_of(*part)
-        return self._groups.running(number).change_peers(
-            term, target.peers, target.learners, token, asks=True
-        )
+        group = self._groups.running(number)
+        if self._groups.me not in target.peers:
+            self._routing.partition(number).store_locks()
+        return group.change_peers(term, target.peers, target.learners, token, asks=True)
 
     def agree_change(self, part: Part, term: int, token: int) -> bool:
         return self._groups.running(group_of(*part)).agree_change(term, token)

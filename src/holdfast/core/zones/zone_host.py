@@ -332,9 +332,9 @@ class ZoneHost:
             whole = progress is not None and progress.match == group.log.last
             replica = hosted.client
             assert isinstance(replica, ZonePartition), "the groups of zones have such clients"
-            if node == self._groups.me:
+            if node == self._groups.me and group.rests:
                 replica.locks.leaving = False
-            elif votes and whole and group.rests:
+            elif node != self._groups.me and votes and whole and group.rests:
                 if replica.store_locks():
                     self._groups.running(number).transfer(node)
                 else:
