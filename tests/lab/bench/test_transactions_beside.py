@@ -102,6 +102,7 @@ def java() -> None:
         pytest.skip(problem)
 
 
+@pytest.mark.slow
 @pytest.mark.interop
 @pytest.mark.usefixtures("java")
 def test_a_quick_run_of_holdfast_alone_writes_its_part(tmp_path: Path) -> None:

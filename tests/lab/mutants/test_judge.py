@@ -33,7 +33,9 @@ def test_what_tests_notice_and_what_not() -> None:
 
 
 def test_modules_of_the_laboratory_are_mutated_as_well() -> None:
-    _, told = run("check/bank", "--match", "return", "--kills", tests="tests/lab/check/test_bank.py")
+    _, told = run(
+        "check/atomicity", "--match", "return", "--kills", tests="tests/lab/check/test_atomicity.py"
+    )
     assert "killed: " in told
     assert "could not be run" not in told
 
