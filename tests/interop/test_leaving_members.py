@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 MEMBERS = 3
-PAUSE_S = 0.005
+PAUSE_S = 0.02
 """Between two writes of a writer: without it they take all the processor time that there is."""
 ZONED = """
 [metastore]

@@ -53,7 +53,7 @@ class Load:
         self._threads = [threading.Thread(target=each) for each in (self._read, self._read, self._write)]
 
     def _read(self) -> None:
-        while not self._stop.wait(0.001):
+        while not self._stop.wait(0.004):
             try:
                 self._near.get(random.randrange(KEYS))
             except HazelcastError:
@@ -61,7 +61,7 @@ class Load:
 
     def _write(self) -> None:
         count = 0
-        while not self._stop.wait(0.002):
+        while not self._stop.wait(0.005):
             count += 1
             try:
                 self._plain.set(random.randrange(KEYS), count)
