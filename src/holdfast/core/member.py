@@ -540,6 +540,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.DELAY: lambda member: member.migrations.on_timer(TimerName.DELAY),
     TimerName.DRAINING: lambda member: member.source.on_draining(),
     TimerName.LOCKS: lambda member: member.source.on_locks(),
+    TimerName.RESTORE: lambda member: member.activation.on_locks(),
     TimerName.REFILL: lambda member: member.destination.on_timer(),
     TimerName.REPAIR: lambda member: member.repair.on_timer(),
     TimerName.BACKUPS: lambda member: member.lane.on_timer(),

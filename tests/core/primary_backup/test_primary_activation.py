@@ -7,17 +7,20 @@ from itertools import permutations
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
-from holdfast.core.effects import Send
+from holdfast.core.effects import Send, SetTimer
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Enlist, Enlisted, Message
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.model.transactions import KeyLock, encode, lock_key
 from holdfast.core.model.views import View
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import LeadershipPhase, LeadershipStep, PrimaryActivation
+from holdfast.core.store import key_locks
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.errors import InvariantBroken
 from holdfast_lab.sim.ablations.switching import ablated
@@ -69,6 +72,9 @@ class Office:
     def sent(self) -> list[tuple[MemberId, Message]]:
         return [(one.to, one.message) for one in self.out.take() if isinstance(one, Send)]
 
+    def timers(self) -> set[str]:
+        return {one.name for one in self.out.take() if isinstance(one, SetTimer)}
+
     def enlisted(self, *by: MemberId, partition: int = 0, version: int = 5, same: bool = True) -> None:
         for member in by:
             self.activation.on_enlisted(member, Enlisted([(partition, version, same)]))
@@ -103,6 +109,40 @@ def test_it_serves_when_all_have_said_so_and_its_own_copy_is_durable_in_whatever
         assert office.served == [0]
         assert office.activation.active == {0}
         assert (office.activation.pending, office.leftovers()) == (0, {})
+
+
+@pytest.mark.rule("primary_backup/O-6")
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_primary_serves_when_it_knows_the_locks_that_it_was_left(
+    monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    monkeypatch.setattr(key_locks, "READ_AT_ONCE", 2)
+    office = Office()
+    locks = office.copies.held[0].locks
+    locks.begin_restoring(
+        {lock_key("m", b"%d" % number): encode(KeyLock(b"1" * 16, ME)) for number in range(5)}
+    )
+    office.begin()
+    office.enlisted(B, C)
+    office.sent()
+    office.activation.on_locks()
+    assert (office.served, len(locks.held)) == ([], 2), "its disk is waited for first"
+    office.durable()
+    assert office.served == []
+    if cancelled:
+        office.activation.cancel(0)
+        office.timers()
+        office.activation.on_locks()
+        assert (office.served, office.timers()) == ([], set())
+        office.begin()
+        office.enlisted(B, C)
+        office.durable()
+    while office.served == []:
+        assert TimerName.RESTORE in office.timers()
+        assert not locks.restored
+        office.activation.on_locks()
+    assert (office.served, len(locks.held)) == ([0], 5)
+    assert office.timers() == set()
 
 
 def test_the_phase_of_an_office_is_told_and_what_leads_to_none_is_an_error_by_name() -> None:

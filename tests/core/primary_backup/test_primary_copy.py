@@ -245,9 +245,10 @@ def test_locks_are_stored_in_slices_until_none_is_left() -> None:
     assert stored() == 2
     primary.protocol.store_locks(0, 2)
     assert stored() == 4
-    primary.ask(**locking(T1, b"later"))  # type: ignore[arg-type]
+    for number in range(5, 9):
+        primary.ask(**locking(T1, b"k%d" % number))  # type: ignore[arg-type]
     primary.protocol.store_locks(0)
-    assert stored() == 6
+    assert stored() == 9
 
 
 def test_a_question_whether_an_entry_is_locked_is_answered() -> None:

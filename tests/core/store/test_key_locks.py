@@ -16,6 +16,7 @@ from holdfast.core.model.transactions import (
     encode,
     lock_key,
 )
+from holdfast.core.store import key_locks as under_test
 from holdfast.core.store.key_locks import KeyLocks
 from holdfast.core.store.partition_copy import PartitionCopy
 
@@ -119,3 +120,32 @@ def test_handover_that_is_given_up_begins_again_with_all_locks(how: str) -> None
         locks.change(LockChanges([(A, KeyLock(T1, ME)), (B, KeyLock(T2, ME))]))
     assert locks.unstored == 2
     assert {kept for kept, _ in locks.take_unstored(9)} == {A, B}
+
+
+@pytest.mark.rule("store/K-3")
+def test_new_primary_reads_the_locks_that_it_was_left_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "READ_AT_ONCE", 2)
+    entries = {lock_key("m", b"%d" % number): encode(KeyLock(T1, ME)) for number in range(5)}
+    locks = KeyLocks()
+    locks.begin_restoring(entries)
+    assert (len(locks.held), locks.restored) == (2, False)
+    assert not locks.restore_more()
+    assert locks.restore_more()
+    assert (set(locks.held), locks.restored) == (set(entries), True)
+    assert locks.restore_more(), "nothing is left"
+    locks.begin_restoring(entries)
+    assert (len(locks.held), locks.restored) == (2, False)
+    locks.clear()
+    assert (locks.held, locks.restored) == ({}, True)
+    locks.restore(entries)
+    assert (set(locks.held), locks.restored) == (set(entries), True), "leaders of zones read all at once"
+
+
+@pytest.mark.rule("store/K-3")
+def test_few_locks_are_read_at_once() -> None:
+    locks = KeyLocks()
+    assert locks.restored
+    locks.begin_restoring({A: encode(KeyLock(T1, ME))})
+    assert (held_by(locks), locks.restored) == ({A: T1}, True)
+    locks.begin_restoring({})
+    assert (held_by(locks), locks.restored) == ({}, True)

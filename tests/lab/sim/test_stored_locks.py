@@ -1,4 +1,6 @@
-"""Locks of a partition that is handed over: stored in slices, while transactions take and release others."""
+"""Locks of a partition that is handed over: stored in slices, while transactions take and release others, and read in
+slices by the new primary.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ from holdfast.core.model.transaction_orders import TransactionFate
 from holdfast.core.state_transfer import source as under_test
 from holdfast.core.state_transfer.source import Source
 from holdfast.core.state_transfer.supply import Supply
+from holdfast.core.store import key_locks
 from holdfast_lab.sim.world import Process
 
-pytestmark = [pytest.mark.rule("store/K-2", "state_transfer/S-10")]
+pytestmark = [pytest.mark.rule("store/K-2", "store/K-3", "state_transfer/S-10", "primary_backup/O-6")]
 
 
 @contextmanager
@@ -45,6 +48,7 @@ def together(stage: Stage, process: Process, count: int) -> list[str]:
 
 def stage_of(monkeypatch: pytest.MonkeyPatch, hosts: int) -> tuple[Stage, list[Desk], list[str]]:
     monkeypatch.setattr(under_test, "LOCKS_AT_ONCE", 2)
+    monkeypatch.setattr(key_locks, "READ_AT_ONCE", 1)
     stage = Stage(hosts, settings=transactional())
     desks = [Desk(stage, process) for process in stage.processes]
     return stage, desks, together(stage, stage.processes[0], 8)

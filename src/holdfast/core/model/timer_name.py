@@ -27,6 +27,8 @@ class TimerName(StrEnum):
     """Are the pending writes of a partition done?"""
     LOCKS = "locks"
     """Next slice of the locks that a handover stores."""
+    RESTORE = "restore"
+    """Next slice of the locks that a new primary reads."""
     REFILL = "refill"
     """Ask again for a replica that lacks something."""
     REPAIR = "repair"

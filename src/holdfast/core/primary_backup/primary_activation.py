@@ -10,6 +10,8 @@
 - primary_backup/O-5: While a stopped cluster recovers, replicas do not report, so no primary serves. They report in the
   view that ends the recovery, when that view is durable. If the operator has accepted a loss, it has a new entry in the
   history of the baseline (membership/B-5): no member holds an acknowledged write without that entry.
+- primary_backup/O-6: A new primary serves only when it knows all locks that the former one has left in its copy. It
+  reads them in slices.
 
 Example for primary_backup/O-1: primary 1 has sent update 18 to member 2, not yet to member 3, and crashes. Member 2
 becomes primary and serves update 18 to a reader. If it crashed now, member 3 would become primary and the reader's
@@ -33,6 +35,7 @@ from holdfast.core.model.notices import (
     ViewInstalled,
 )
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
@@ -84,6 +87,8 @@ class PrimaryActivation:
         self._waiting: dict[int, set[MemberId]] = {}
         """Replicas that may lack something, while activating."""
         self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
+        self._restoring: dict[int, None] = {}
+        """Partitions whose locks are still read; their copies are durable."""
         self._recovering = False
         """See primary_backup/O-5."""
 
@@ -106,6 +111,7 @@ class PrimaryActivation:
             self._waiting[partition] = set()
         else:
             self._waiting.pop(partition, None)
+        self._restoring.pop(partition, None)
         if phase is _P.SERVING:
             self.active.add(partition)
         else:
@@ -139,8 +145,26 @@ class PrimaryActivation:
         self._log.notify_when_durable(CopyDurable(partition, self._rows[partition].version))
 
     def on_durable(self, notice: CopyDurable) -> None:
-        if self._rows[notice.partition].version == notice.version:
-            self.holds(notice.partition, self._me)
+        if self._rows[notice.partition].version == notice.version and notice.partition in self._waiting:
+            self._restoring[notice.partition] = None
+            self._read_locks(notice.partition)
+
+    def _read_locks(self, partition: int) -> None:
+        """Its own copy counts when its locks are known (primary_backup/O-6)."""
+        if self._copies.held[partition].locks.restored:
+            del self._restoring[partition]
+            self.holds(partition, self._me)
+        else:
+            self._out.timer(TimerName.RESTORE, 0)
+
+    def on_locks(self) -> None:
+        """One slice of one partition, so that a step stays short."""
+        partition = next(iter(self._restoring), None)
+        if partition is not None:
+            self._copies.held[partition].locks.restore_more()
+            self._read_locks(partition)
+        if self._restoring:
+            self._out.timer(TimerName.RESTORE, 0)
 
     def flush(self) -> None:
         if self._calls:
@@ -169,6 +193,7 @@ class PrimaryActivation:
 
     def _become_primary(self, partition: int) -> None:
         assert not self._waiting[partition], "all replicas hold the same (primary_backup/O-1)"
+        assert self._copies.held[partition].locks.restored, "its locks are known (primary_backup/O-6)"
         assert self._rows[partition].owner == self._me, "the assignment names the primary"
         assert partition in self._copies.held, "a primary holds what it serves"
         self._step(partition, _S.EQUAL)
@@ -183,7 +208,11 @@ class PrimaryActivation:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        return {"primaries taking office": len(self._waiting), "enlistments not sent": len(self._calls)}
+        return {
+            "primaries taking office": len(self._waiting),
+            "primaries that read locks": len(self._restoring),
+            "enlistments not sent": len(self._calls),
+        }
 
     @property
     def pending(self) -> int:

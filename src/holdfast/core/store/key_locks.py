@@ -5,6 +5,8 @@
 - store/K-2: A handover gets each lock once to store it: in slices, with those that are taken meanwhile, and without
   those that are released. If it is given up, the next one begins with all. The entry of a lock stays until the lock is
   released.
+- store/K-3: A new primary reads the locks that it was left in slices of `READ_AT_ONCE` entries. It serves when it knows
+  all of them (primary_backup/O-6).
 
 Example: member 1 is the primary of partition 7, and a transaction has locked x and y there. Before 1 hands 7 over to
 member 2, it writes both locks as entries of the partition's map of transactions, and 2 takes them over. If 1 crashes
@@ -33,8 +35,13 @@ LOCKS_AT_ONCE: Final = 500
 """A handover stores so many in one step: some milliseconds."""
 
 
+READ_AT_ONCE: Final = 4000
+"""A new primary reads so many in one step: some milliseconds."""
+_NONE_LEFT: Mapping[bytes, bytes] = {}
+
+
 class KeyLocks:
-    __slots__ = ("_of", "_unstored", "changes", "held")
+    __slots__ = ("_entries", "_of", "_unread", "_unstored", "changes", "held")
 
     def __init__(self) -> None:
         self.held: dict[bytes, KeyLock] = {}
@@ -42,6 +49,9 @@ class KeyLocks:
         self._of: dict[TransactionId, list[bytes]] = {}
         self._unstored: dict[bytes, KeyLock] | None = None
         """Those that a handover has not looked at; None: no handover has begun to store locks."""
+        self._entries = _NONE_LEFT
+        self._unread: list[bytes] = []
+        """Keys of these entries, whose locks are not known yet (store/K-3)."""
         self.changes = 0
         """Rises when a lock is released, so that those who wait for it look again."""
 
@@ -87,21 +97,42 @@ class KeyLocks:
 
     def clear(self) -> None:
         self.end_storing()
+        self._entries, self._unread = _NONE_LEFT, []
         self.held.clear()
         self._of.clear()
         self.changes += 1
 
     def restore(self, entries: Mapping[bytes, bytes]) -> None:
-        """Begin as a new primary whose map of transactions has these entries (store/K-1)."""
+        """The locks are those that a map of transactions with these entries keeps (store/K-1)."""
+        self.begin_restoring(entries)
+        while not self.restored:
+            self.restore_more()
+
+    def begin_restoring(self, entries: Mapping[bytes, bytes]) -> None:
+        """The same in slices (store/K-3). The entries do not change before all are read."""
         self.clear()
+        self._entries, self._unread = entries, list(entries)
+        self.restore_more()
+
+    @property
+    def restored(self) -> bool:
+        """Whether all locks are known."""
+        return not self._unread
+
+    def restore_more(self) -> bool:
+        """Read the next slice; returns `restored`."""
         taken: list[tuple[bytes, KeyLock]] = []
-        for kept, value in entries.items():
+        for kept in self._unread[-READ_AT_ONCE:]:
             transaction = transaction_of(kept)
             if transaction is None:
-                taken.append((kept, decode_lock(value)))
+                taken.append((kept, decode_lock(self._entries[kept])))
             else:
-                taken += _locks_of_branch(transaction, decode_branch(value))
+                taken += _locks_of_branch(transaction, decode_branch(self._entries[kept]))
+        del self._unread[-READ_AT_ONCE:]
         self.change(LockChanges(taken))
+        if not self._unread:
+            self._entries = _NONE_LEFT
+        return self.restored
 
 
 def _locks_of_branch(

@@ -48,7 +48,7 @@ class PartitionCopy:
         for held in self:
             held.enter(term)
         kept = self.maps.get(TRANSACTIONS_MAP)
-        self.locks.restore(kept.state.entries if kept is not None else {})
+        self.locks.begin_restoring(kept.state.entries if kept is not None else {})
 
     def follow(self) -> None:
         """Be the copy of a primary no more."""
