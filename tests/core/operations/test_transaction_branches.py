@@ -321,7 +321,7 @@ def test_a_rollback_lets_go_and_a_commit_of_locks_alone_does_too() -> None:
         partition.do(lock(T1, K1, K2))
         partition.do(lock(T2, ("m", b"other")))
         partition.do(last)
-        assert [entry_of(kept) for kept, _ in partition.branches().all_locks()] == [("m", b"other")]
+        assert [entry_of(kept) for kept in partition.copy.locks.held] == [("m", b"other")]
 
 
 @pytest.mark.parametrize("seed", range(20))

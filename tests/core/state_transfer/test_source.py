@@ -42,7 +42,8 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.state_transfer.source import DRAIN_NS
+from holdfast.core.state_transfer.source import BEHIND_NS, DRAIN_NS
+from holdfast.core.state_transfer.supply import Supply, SupplyPhase
 from holdfast.core.store.key_locks import LOCKS_AT_ONCE
 
 
@@ -226,6 +227,46 @@ def test_nothing_is_left_of_slices_when_the_migration_is_given_up(end: str) -> N
         "the next handover looks at all of them"
     )
     assert side.lane.serving[0] is not None
+
+
+@pytest.mark.rule("state_transfer/S-9", "state_transfer/S-10")
+def test_slices_wait_for_backups_that_are_behind() -> None:
+    """Otherwise writes would stop until they have all slices."""
+    side = Side(ME, OTHER)
+    side.lane.leading[0] = side.copies.held[0]
+    near_its_end(side)
+    side.write(b"b")
+    message, *_ = [one for one in side.sent() if isinstance(one, Replicate)]
+    side.out.now_ns += BEHIND_NS + 1
+    for _ in range(3):
+        side.source.on_locks()
+        assert side.near == [LOCKS_AT_ONCE]
+        assert TimerName.LOCKS in side.timers()
+    for member in (OTHER, NEW):
+        side.lane.on_replicated(member, Replicated(message.batches, [0]))
+    side.source.on_locks()
+    assert side.near == [LOCKS_AT_ONCE] * 2
+    side.write(b"c")
+    side.sent()
+    side.out.now_ns += DRAIN_NS + 1
+    side.source.on_locks()
+    assert [one for one in side.sent() if isinstance(one, MigrationRefused)], (
+        "clients have waited long enough"
+    )
+    assert side.lane.serving[0] is not None
+    assert side.source.supplies.storing() == []
+
+
+def test_several_partitions_store_their_locks_one_after_the_other() -> None:
+    side = Side(ME, OTHER)
+    near_its_end(side)
+    other = Supply(1, 5, NEW, 0, 99)
+    other.phase = SupplyPhase.STORING
+    side.source.supplies.running[1, NEW] = other
+    for _ in range(2):
+        side.source.on_locks()
+        assert TimerName.LOCKS in side.timers(), "the other one continues"
+    assert side.source.supplies.storing() == [other]
 
 
 def test_primary_that_does_not_serve_stores_no_locks() -> None:

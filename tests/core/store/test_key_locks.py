@@ -149,3 +149,11 @@ def test_few_locks_are_read_at_once() -> None:
     assert (held_by(locks), locks.restored) == ({A: T1}, True)
     locks.begin_restoring({})
     assert (held_by(locks), locks.restored) == ({}, True)
+
+
+def test_one_lock_stands_for_each_transaction() -> None:
+    locks = KeyLocks()
+    locks.change(LockChanges([(A, KeyLock(T1, ME)), (B, KeyLock(T1, ME)), (C, KeyLock(T2, ME))]))
+    assert list(locks.one_of_each()) == [KeyLock(T1, ME), KeyLock(T2, ME)]
+    locks.change(LockChanges(released=T1))
+    assert list(locks.one_of_each()) == [KeyLock(T2, ME)]

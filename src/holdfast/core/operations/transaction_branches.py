@@ -81,8 +81,9 @@ class TransactionBranches:
         kept = self._kept.get(branch_key(transaction))
         return decode_branch(kept) if kept is not None else None
 
-    def all_locks(self) -> Iterator[tuple[bytes, KeyLock]]:
-        yield from self._locks.held.items()
+    def lock_owners(self) -> Iterator[KeyLock]:
+        """One lock of each transaction that has any."""
+        return self._locks.one_of_each()
 
     def all_branches(self) -> Iterator[tuple[TransactionId, TransactionBranch]]:
         for kept, value in self._kept.items():

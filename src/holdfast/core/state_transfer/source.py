@@ -46,7 +46,7 @@ from holdfast.core.messages import (
     MigrationRefused,
     MigrationRequest,
 )
-from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.levels import PACKED
 from holdfast.core.model.lifecycle import Handling
 from holdfast.core.model.notices import (
@@ -87,6 +87,9 @@ from holdfast.core.store.chunk import Chunk
 from holdfast.core.store.key_locks import LOCKS_AT_ONCE
 
 DRAIN_NS = 2 * SECOND
+BEHIND_NS = 10 * MILLISECOND
+"""While the oldest write of a partition waits for longer, no further locks of it are stored."""
+LOOK_NS = 2 * MILLISECOND
 EMPTY = Chunk()
 
 
@@ -333,14 +336,19 @@ class Source:
     def _hand_over(self, supply: Supply) -> None:
         """Stop writes, when few locks are left to store (state_transfer/S-10)."""
         partition = supply.partition
+        waits_ns = self._out.now_ns - self._lane.waits_since(partition)
+        if waits_ns > DRAIN_NS:
+            self._break_off(supply)
+            return
+        if supply.phase is SupplyPhase.STORING and waits_ns > BEHIND_NS:
+            # Writes would stop until the backups have all slices.
+            self._out.timer(TimerName.LOCKS, LOOK_NS)
+            return
         many = self._copies.held[partition].locks.unstored > LOCKS_AT_ONCE
         if many and self._lane.leading[partition] is not None:
             supply.step(SupplyStep.LOCKED)
             self._out.notify(HandoverNear(partition, LOCKS_AT_ONCE))
             self._out.timer(TimerName.LOCKS, 0)
-            return
-        if self._out.now_ns - self._lane.waits_since(partition) > DRAIN_NS:
-            self._break_off(supply)
             return
         supply.paused_since_ns = self._out.now_ns
         self._out.notify(HandoverBegan(partition))
@@ -352,9 +360,11 @@ class Source:
 
     def on_locks(self) -> None:
         """One slice of one partition, so that a step stays short."""
-        if storing := self.supplies.storing():
-            self._hand_over(storing[0])
-        if self.supplies.storing():
+        storing = self.supplies.storing()
+        if not storing:
+            return
+        self._hand_over(storing[0])
+        if storing[0].phase is not SupplyPhase.STORING and storing[1:]:
             self._out.timer(TimerName.LOCKS, 0)
 
     def _break_off(self, supply: Supply) -> None:

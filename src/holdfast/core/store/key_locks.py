@@ -64,6 +64,10 @@ class KeyLocks:
         """The `lock_key` of each entry that the transaction has locked."""
         return self._of.get(transaction, [])
 
+    def one_of_each(self) -> Iterator[KeyLock]:
+        """One lock of each transaction: there may be many more locks."""
+        return (self.held[kept[0]] for kept in self._of.values())
+
     def change(self, changes: LockChanges) -> None:
         """Take locks, then release all of a transaction. Locks of others are never replaced."""
         for kept, lock in changes.taken:

@@ -107,7 +107,7 @@ class Orphans:
 
         for place, copy, locks in self._led():
             branches = TransactionBranches(copy, now_ns, locks=locks)
-            for _, lock in branches.all_locks():
+            for lock in branches.lock_owners():
                 found(lock.transaction, lock.owner, place).holds = True
             for transaction, branch in branches.all_branches():
                 one = found(transaction, branch.owner, place)
