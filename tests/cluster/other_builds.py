@@ -5,6 +5,7 @@ says of itself that it is newer, with more than this one knows.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from holdfast_lab.processes.fork_server import COMMAND
 ROOT = Path(__file__).parent.parent.parent
 MECHANISM = "src/holdfast/core/model/levels.py"
 """A commit that has this file can be mixed with others."""
+DISTRIBUTION = "holdfast-grid"
 FUTURE, PAST = "0.99.0", "0.0.1"
 NEXT = HIGHEST + 1
 """The level that only the newer build can do."""
@@ -143,6 +145,17 @@ def earlier_commit() -> str:
     pytest.skip("no commit before this one has feature levels")
 
 
+def last_below(level: int) -> str:
+    """The newest commit whose build can do lower feature levels only. Skips the test when there is none."""
+    listed = _git("rev-list", "--first-parent", "HEAD", "--", MECHANISM).stdout.decode().split()
+    for commit, raised in zip(listed[1:], listed, strict=False):
+        shown = _git("show", f"{commit}:{MECHANISM}").stdout.decode()
+        highest = re.search(r"^HIGHEST: Final = (\d+)$", shown, re.MULTILINE)
+        if highest is not None and int(highest[1]) < level:
+            return f"{raised}^"
+    pytest.skip(f"the git history here has no build below level {level}")
+
+
 def build_of(commit: str, folder: Path) -> Path:
     """The wheel of a commit, built and installed into a folder, without a network. Its hot path is plain Python: no
     compiler is asked.
@@ -156,7 +169,7 @@ def build_of(commit: str, folder: Path) -> Path:
     environment = {**os.environ, "CC": "false", "PIP_NO_CACHE_DIR": "1"}
     for words in (
         ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)],
-        ["install", "--no-deps", "--find-links", str(wheels), "--target", str(installed), "holdfast"],
+        ["install", "--no-deps", "--find-links", str(wheels), "--target", str(installed), DISTRIBUTION],
     ):
         done = subprocess.run(
             [sys.executable, "-m", "pip", *words, *quiet],

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -20,32 +21,42 @@ ACCOUNTS = 40
 TOTAL = 100 * ACCOUNTS
 
 
+Place = Callable[[int], str]
+"""The map in which an account is."""
+
+
 def map_of(number: int) -> str:
     """Every other account is in a map that lives in a zone."""
     return "vault" if number % 2 else "accounts"
+
+
+def outside(_: int) -> str:
+    """All accounts are in the map with a primary and backups."""
+    return "accounts"
 
 
 def connect(addresses: list[str]) -> hazelcast.HazelcastClient:
     return hazelcast.HazelcastClient(cluster_name="dev", cluster_members=addresses)
 
 
-def transfer(client: hazelcast.HazelcastClient, draw: random.Random) -> None:
+def transfer(client: hazelcast.HazelcastClient, draw: random.Random, place: Place = map_of) -> None:
     """Move some money from one account to another one."""
     of, to = draw.sample(range(ACCOUNTS), 2)
     amount = draw.randint(1, 9)
     with client.new_transaction(timeout=15) as transaction:
         held = {
-            number: transaction.get_map(map_of(number)).get_for_update(number) for number in sorted((of, to))
+            number: transaction.get_map(place(number)).get_for_update(number) for number in sorted((of, to))
         }
-        transaction.get_map(map_of(of)).set(of, held[of] - amount)
-        transaction.get_map(map_of(to)).set(to, held[to] + amount)
+        transaction.get_map(place(of)).set(of, held[of] - amount)
+        transaction.get_map(place(to)).set(to, held[to] + amount)
 
 
 class Tellers:
     """Threads that move money, and say what they were told."""
 
-    def __init__(self, addresses: list[str], count: int) -> None:
+    def __init__(self, addresses: list[str], count: int, place: Place = map_of) -> None:
         self._addresses = addresses
+        self._place = place
         self.running = True
         self.transfers = self.failed = self.looks = 0
         self.wrong: list[int] = []
@@ -59,7 +70,7 @@ class Tellers:
                 if draw.random() < 0.1:
                     self._look(client)
                 else:
-                    transfer(client, draw)
+                    transfer(client, draw, self._place)
                     self.transfers += 1
             except (HazelcastError, OSError, AssertionError):
                 self.failed += 1
@@ -69,7 +80,7 @@ class Tellers:
     def _look(self, client: hazelcast.HazelcastClient) -> None:
         with client.new_transaction(timeout=15) as transaction:
             found = sum(
-                transaction.get_map(map_of(number)).get_for_update(number) for number in range(ACCOUNTS)
+                transaction.get_map(self._place(number)).get_for_update(number) for number in range(ACCOUNTS)
             )
         self.looks += 1
         if found != TOTAL:
