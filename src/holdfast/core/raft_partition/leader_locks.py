@@ -53,6 +53,10 @@ from holdfast.core.store.partition_copy import PartitionCopy
 NOT_CURRENT = Outcome(Status.MOVED, None, "the leader has not applied yet what earlier leaders acknowledged")
 
 
+STORED_AT_ONCE = 1000
+"""Locks in one request, so that those of one transaction do not make one long entry of the log."""
+
+
 class LeaderLocks:
     def __init__(
         self,
@@ -234,8 +238,9 @@ class LeaderLocks:
         if not self.leaving:
             self.leaving = True
             for (partition, transaction, owner), keys in missing.items():
-                step = LockKeys(transaction, owner, keys, 0)
-                self._proposals.submit(_step_request(partition, step), _ignore)
+                for at in range(0, len(keys), STORED_AT_ONCE):
+                    step = LockKeys(transaction, owner, keys[at : at + STORED_AT_ONCE], 0)
+                    self._proposals.submit(_step_request(partition, step), _ignore)
         return not missing
 
     def _missing(self) -> dict[tuple[int, TransactionId, MemberId], list[EntryKey]]:

@@ -10,6 +10,7 @@ from typing import cast
 
 from holdfast.config import INTERNAL, TRANSACTIONS_MAP
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import ZONE_TRANSACTIONS
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.core.model.transactions import lock_key
 from holdfast.core.operations.map_operations import EntryView
@@ -132,7 +133,7 @@ def _entry_view(talk: Conversation, call: Call) -> None:
 def _is_locked(talk: Conversation, call: Call) -> None:
     """Whether a transaction has locked the entry; there are no other locks."""
     kept = lock_key(call.name, call.key)
-    zone = talk.grid.zone_of(call.name).encode()
+    zone = talk.grid.zone_of(call.name).encode() if talk.grid.level >= ZONE_TRANSACTIONS else b""
     request = Request(Op.CONTAINS_KEY, TRANSACTIONS_MAP, [talk.partition_of(call)], key=kept, expected=zone)
     talk.execute(call, request, lambda value: truth(call, value))
 
