@@ -255,8 +255,8 @@ def test_branches_forget_an_outcome_when_all_have_it_and_nothing_is_on_its_way(d
     assert one.states(1, 2) == [BranchState.COMMITTED] * 2
     assert one.wrote(1, 2) == [True, True]
     assert (one.finishing.keeps(T1), one.finishing.remembered) == (True, 1)
-    kept_ms = 20_000 if doubted else 50
-    assert one.timer_ms == 50
+    kept_ms = 20_000 if doubted else 1000
+    assert one.timer_ms == kept_ms
     one.pass_time(kept_ms - 1)
     assert one.steps() == []
     one.pass_time(1)
@@ -296,26 +296,30 @@ def test_nothing_is_kept_of_a_rollback_of_which_nothing_is_on_its_way() -> None:
 
 
 def test_what_is_forgotten_at_one_time_is_one_step_for_each_partition() -> None:
+    """At each full second, however long an outcome has been known."""
     one = Ending()
     one.finishing.commit(T1, ME, [1, 2], NOWHERE)
     one.serve()
-    one.out.now_ns += 10 * MILLISECOND
+    one.out.now_ns += 900 * MILLISECOND
     one.finishing.commit(T2, ME, [2, 3], NOWHERE)
     one.serve()
     assert one.finishing.remembered == 2
-    one.pass_time(40)
-    assert one.steps() == [(1, ForgetBranches([T1])), (2, ForgetBranches([T1]))]
-    one.take()
-    one.pass_time(49)
+    assert one.timer_ms == 100
+    one.pass_time(99)
     assert one.steps() == []
     one.pass_time(1)
-    assert one.steps() == [(2, ForgetBranches([T2])), (3, ForgetBranches([T2]))]
+    assert one.steps() == [
+        (1, ForgetBranches([T1])),
+        (2, ForgetBranches([T1, T2])),
+        (3, ForgetBranches([T2])),
+    ]
     one.take()
-    for transaction in (T1, T2):
-        one.finishing.commit(transaction, ME, [5], NOWHERE)
-        one.serve()
-    one.pass_time(50)
-    assert one.steps() == [(5, ForgetBranches([T1, T2]))]
+    one.finishing.commit(T1, ME, [5], NOWHERE)
+    one.serve()
+    one.pass_time(999)
+    assert one.steps() == []
+    one.pass_time(1)
+    assert one.steps() == [(5, ForgetBranches([T1]))]
 
 
 def test_the_timer_comes_back_for_what_is_kept_longest() -> None:
@@ -324,28 +328,41 @@ def test_the_timer_comes_back_for_what_is_kept_longest() -> None:
     one.serve()
     one.finishing.commit(T2, ME, [1], NOWHERE)
     one.serve()
-    one.pass_time(50)
+    one.pass_time(1000)
     one.serve()
-    assert one.timer_ms == 19_950
+    assert one.timer_ms == 19_000
     one.pass_time(5000)
     one.finishing.commit(T2, ME, [2], frozenset({2}))
     one.serve()
-    one.pass_time(14_949)
+    one.pass_time(13_999)
     assert one.steps() == []
     one.pass_time(1)
     assert one.steps() == [(1, ForgetBranches([T1]))]
     one.take()
-    one.pass_time(5049)
+    one.pass_time(5999)
     assert one.steps() == []
     one.pass_time(1)
     assert one.steps() == [(2, ForgetBranches([T2]))]
+
+
+@pytest.mark.rule("transactions/F-3")
+def test_an_outcome_that_a_late_step_may_ask_for_is_kept_no_shorter() -> None:
+    """Its time ends between two full seconds: it is forgotten at the later one."""
+    one = Ending()
+    one.out.now_ns += 300 * MILLISECOND
+    one.finishing.commit(T1, ME, [1], frozenset({1}))
+    one.serve()
+    one.pass_time(20_699)
+    assert one.steps() == []
+    one.pass_time(1)
+    assert one.steps() == [(1, ForgetBranches([T1]))]
 
 
 def test_whether_a_branch_has_forgotten_does_not_matter() -> None:
     one = Ending()
     one.finishing.commit(T1, ME, [1], NOWHERE)
     one.serve()
-    one.pass_time(50)
+    one.pass_time(1000)
     one.say(None)
     one.pass_time(60_000)
     assert one.steps() == []

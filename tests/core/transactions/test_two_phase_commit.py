@@ -306,7 +306,7 @@ def test_several_partitions_commit_when_all_are_prepared() -> None:
     assert told(one, token) == (DONE, "")
     assert values(one) == [b"v"] * 3
     one.prompt()
-    one.pass_time(50)
+    one.pass_time(1000)
     assert (one.running, one.partitions.kept) == (0, 0)
 
 
@@ -445,12 +445,12 @@ def test_a_branch_in_doubt_is_prepared_again() -> None:
     assert [step for _, step in steps(one)] == [CommitBranch(tx)] * 2
     one.serve()
     assert told(one, token) == (DONE, "")
-    one.pass_time(19_999)
+    one.pass_time(20_000)
     assert one.partitions.kept == 2, "the first try may still be on its way"
     first.carry_out()
     assert one.partitions.kept == 2
     one.prompt()
-    one.pass_time(1)
+    one.pass_time(1000)
     assert one.partitions.kept == 0
 
 

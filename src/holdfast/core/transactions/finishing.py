@@ -37,7 +37,8 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.transactions.steps import Steps, result_of
 
 AGAIN_NS = 100 * MILLISECOND
-FORGET_NS = 50 * MILLISECOND
+FORGET_NS = 1000 * MILLISECOND
+"""Outcomes are forgotten at multiples of this time, so that each partition gets one step for many transactions."""
 
 
 class Ending(Enum):
@@ -207,9 +208,10 @@ class Finishing:
         committed = finish.ending is Ending.COMMITTING
         kept = finish.participants if committed else sorted(finish.fenced)
         if kept:
-            due_ns = self._out.now_ns + (self._keep_ns if finish.fenced else FORGET_NS)
+            now_ns = self._out.now_ns
+            due_ns = _forgotten_at(now_ns + (self._keep_ns if finish.fenced else 1))
             self._remembered[finish.transaction] = (due_ns, kept)
-            self._steps.wake(FORGET_NS)
+            self._steps.wake(due_ns - now_ns)
         if self.observer is not None:
             self.observer.on_finished(finish.transaction, committed=committed)
 
@@ -247,7 +249,7 @@ class Finishing:
         self._forget()
         if self._remembered:
             soonest = min(due_ns for due_ns, _ in self._remembered.values())
-            self._steps.wake(max(FORGET_NS, soonest - self._out.now_ns))
+            self._steps.wake(soonest - self._out.now_ns)
 
     def _forget(self) -> None:
         now_ns = self._out.now_ns
@@ -266,6 +268,10 @@ class Finishing:
         self._of_ticket.clear()
         self._running.clear()
         self._remembered.clear()
+
+
+def _forgotten_at(earliest_ns: int) -> int:
+    return -(-earliest_ns // FORGET_NS) * FORGET_NS
 
 
 class _Unheard:
