@@ -109,6 +109,51 @@ def test_transfers_at_the_same_time_keep_the_total(cluster: LocalCluster) -> Non
     asyncio.run(run())
 
 
+def test_several_entries_of_a_transaction_are_written_and_read_together(cluster: LocalCluster) -> None:
+    """More than the pending requests of a connection, and some of them wait for another transaction."""
+    many = {f"k{number}": number for number in range(3000)}
+
+    async def run() -> None:
+        async with Client(cluster.client_addresses()) as client:
+            together = client.map("together")
+            await together.set("k7", "before")
+            async with client.transaction() as first:
+                await first.map("together").set("k7", "first")
+
+                async def all_of_it(second: Transaction) -> dict[Any, Any]:
+                    ours = second.map("together")
+                    await ours.put_all(many)
+                    found: dict[Any, Any] = await ours.get_all([*many, "none", "k7"])
+                    return found
+
+                waits = asyncio.create_task(client.transact(all_of_it))
+                await asyncio.sleep(0.3)
+                assert not waits.done()
+            assert await waits == many
+            assert await together.get_all(many) == many
+
+    asyncio.run(run())
+
+
+def test_of_writes_that_are_sent_together_all_or_none_are_committed(cluster: LocalCluster) -> None:
+    async def run() -> None:
+        async with Client(cluster.client_addresses()) as client, client.transaction() as first:
+            await first.map("refused together").set("k", 1)
+
+            async def goes_on(second: Transaction) -> None:
+                ours = second.map("refused together")
+                with pytest.raises(RolledBack):
+                    await ours.put_all({"a": 1, "k": 2, "z": 3})
+                with pytest.raises(RolledBack):
+                    await ours.get_all(["a"])
+
+            with pytest.raises(RolledBack):
+                await client.transact(goes_on, timeout_s=0.2, attempts=1)
+            assert await client.map("refused together").is_empty()
+
+    asyncio.run(run())
+
+
 def test_a_cancelled_transaction_is_rolled_back(cluster: LocalCluster) -> None:
     async def run() -> None:
         async with Client(cluster.client_addresses()) as client:

@@ -12,7 +12,7 @@ back when the connection ends before the commit has arrived.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -33,6 +33,9 @@ _AS_CONFIGURED = LONG.pack(-1)
 _KEPT_IN_LOG = INT.pack(1)
 """Backups of the transaction's log and its type (two phases), which Hazelcast's members want to know."""
 _TWO_PHASES = INT.pack(2)
+
+
+CANCELLED = "an operation was cancelled, and may belong to the transaction or not"
 
 
 class Connected(Protocol):
@@ -173,25 +176,54 @@ class Transaction:
         """The whole response. `name`: the frame of the map's name; `fixed`: further fixed-size parameters; `rest`:
         frames that follow, the last one flagged final. Raises RolledBack and other kinds of Refused.
         """
+        line = self._usable_line()
+        form = forms.form(kind, self._uuid + self._thread + fixed, name)
+        try:
+            return await self._ask(line, form, rest)
+        except asyncio.CancelledError:
+            self._failed = CANCELLED
+            raise
+        except (views.NotAnswered, LineBroken, LineClosed, ProtocolError) as failed:
+            raise self._error(failed) from failed
+
+    async def operate_together(
+        self, kind: int, name: bytes, rests: Iterable[bytes], *, fixed: bytes = b""
+    ) -> list[bytes]:
+        """The same for operations that are sent together: a member of Holdfast requests their locks in one round."""
+        line = self._usable_line()
+        form = forms.form(kind, self._uuid + self._thread + fixed, name)
+        sent: list[tuple[int, asyncio.Future[bytes]]] = []
+        try:
+            for rest in rests:
+                await _has_room(line)
+                sent.append(line.begin(form, -1, rest))
+            return [_answer(line, form, await future) for _, future in sent]
+        except asyncio.CancelledError:
+            self._failed = CANCELLED
+            raise
+        except (views.NotAnswered, LineBroken, LineClosed, ProtocolError) as failed:
+            raise self._error(failed) from failed
+        finally:
+            for correlation, future in sent:
+                line.pending.pop(correlation, None)
+                if future.done():
+                    _ignore(future)
+
+    def _usable_line(self) -> MemberLine:
         if self._line is None:
             raise Refused("the transaction has not begun: use it in `async with`")
         if self._failed:
             raise RolledBack(self._failed)
-        form = forms.form(kind, self._uuid + self._thread + fixed, name)
-        try:
-            return await self._ask(self._line, form, rest)
-        except views.NotAnswered as failed:
-            self._failed = str(failed)
+        return self._line
+
+    def _error(self, failed: HoldfastError) -> HoldfastError:
+        """The error for the caller. Nothing of the transaction is committed any more."""
+        self._failed = str(failed)
+        if isinstance(failed, views.NotAnswered):
             told = in_words(failed)
             if isinstance(told, Refused) and failed.code not in views.NOT_APPLIED:
-                raise told from failed
-            raise RolledBack(str(failed)) from failed
-        except asyncio.CancelledError:
-            self._failed = "an operation was cancelled, and may belong to the transaction or not"
-            raise
-        except (LineBroken, LineClosed, ProtocolError) as lost:
-            self._failed = str(lost)
-            raise RolledBack(str(lost)) from lost
+                return told
+        return RolledBack(str(failed))
 
     def wrote(self, cache: NearCache | None, stored: bytes) -> None:
         if cache is not None:
@@ -260,6 +292,23 @@ class TransactionalMap(Generic[K, V]):
     async def delete(self, key: K) -> None:
         await self._write(forms.DELETE_IN, key)
 
+    async def get_all(self, keys: Iterable[K]) -> dict[K, V]:
+        """The entries of those keys that have values; like `get`, and requested together."""
+        wanted = list(dict.fromkeys(map(self._dump, keys)))
+        answers = await self._transaction.operate_together(forms.GET_IN, self._named, map(last, wanted))
+        found = zip(wanted, map(views.value_or_none, answers), strict=True)
+        return {self._load(stored): self._load(value) for stored, value in found if value is not None}
+
+    async def put_all(self, entries: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
+        """Store entries like `set`. Their locks are requested together, so not in an order that prevents deadlocks."""
+        pairs = entries.items() if isinstance(entries, Mapping) else entries
+        stored = [(self._dump(key), self._dump_value(value)) for key, value in pairs]
+        for key, _ in stored:
+            self._transaction.wrote(self._near, key)
+        await self._transaction.operate_together(
+            forms.SET_IN, self._named, (data(key) + last(value) for key, value in stored)
+        )
+
     async def size(self) -> int:
         """Entries with this transaction's own changes; not a snapshot."""
         return views.count_in(await self._whole(forms.SIZE_IN))
@@ -296,7 +345,7 @@ class TransactionalMap(Generic[K, V]):
         return await self._transaction.operate(kind, b"", self._named_last)
 
 
-def _ignore(answered: asyncio.Future[object]) -> None:
+def _ignore(answered: asyncio.Future[Any]) -> None:
     """Mark the exception as seen."""
     if not answered.cancelled():
         answered.exception()
@@ -311,10 +360,15 @@ async def _exchange(line: MemberLine, form: RequestForm, rest: bytes) -> bytes:
     """Raises NotAnswered, LineBroken, LineClosed, ProtocolError."""
     correlation, future = line.begin(form, -1, rest)
     try:
-        whole: bytes = views.answer_in(form, await future)
+        return _answer(line, form, await future)
+    finally:
+        line.pending.pop(correlation, None)
+
+
+def _answer(line: MemberLine, form: RequestForm, response: Any) -> bytes:
+    try:
+        whole: bytes = views.answer_in(form, response)
         return whole
     except ProtocolError as broken:
         line.end(f"an invalid response: {broken}")
         raise
-    finally:
-        line.pending.pop(correlation, None)

@@ -107,6 +107,7 @@ RESTARTS: dict[str, str] = {
 TRANSACTIONS: dict[str, str] = {
     "transaction committed": "and its application got the outcome",
     "transaction rolled back": "by a deadlock, a timeout, a conflict, or since a member had gone",
+    "transaction reads together": "its application requested all entries at once",
     "transaction in doubt": "its application got an unknown outcome",
     "transaction left alone": "its application went away",
 }

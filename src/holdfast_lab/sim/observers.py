@@ -17,7 +17,7 @@ from holdfast_lab.sim.listening import Listeners
 from holdfast_lab.sim.near_caching import NearCaches
 from holdfast_lab.sim.steady import Offices, ZoneOffices
 from holdfast_lab.sim.stream_readers import Reader, ZoneReader
-from holdfast_lab.sim.transacting import ZONED_LISTS, Applications
+from holdfast_lab.sim.transacting import TOGETHER, ZONED_LISTS, Applications
 from holdfast_lab.sim.workload import DEEP, MAP, SWEPT, Keys, map_of
 from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZONED
@@ -62,7 +62,9 @@ class Observers:
             world, cluster, "tz" if keys.zoned else "t", of_map, knowledge.calls.append
         )
         others = [wire for wire in keys.hot if of_map(wire) == MAP] or keys.hot
-        self.applications = Applications(world, cluster, others, MAP) if transactions else None
+        self.applications = (
+            Applications(world, cluster, others, MAP, together=TOGETHER) if transactions else None
+        )
         self._map_of = of_map
         self._stream = stream
         self._lifetimes = lifetimes

@@ -45,6 +45,7 @@ LISTS = "lists"
 ZONED_LISTS = "zoned lists"
 """Every other list is in this map, if it is there."""
 APPLICATIONS = 3
+TOGETHER = 0.2
 KEYS = 6
 PATIENCE_NS = 20 * SECOND
 AT_LAST_NS = 500 * MILLISECOND
@@ -90,11 +91,15 @@ class Running:
 
 
 class Application:
-    def __init__(self, index: int, world: World, cluster: Cluster, others: list[str], other_map: str) -> None:
+    def __init__(
+        self, index: int, world: World, cluster: Cluster, others: list[str], other_map: str, together: float
+    ) -> None:
         self._other_map = other_map
+        self._share_together = together
         self._world = world
         self._cluster = cluster
         self._random = random.Random(f"{world.seed}/application {index}")
+        self._together = random.Random(f"{world.seed}/application {index} together")
         self._index = index
         self._others = others
         self._turn = 0
@@ -171,6 +176,8 @@ class Application:
             assert isinstance(answer.value, bytes), "a transaction has an id"
             now.id = answer.value
             self._read()
+            if self._together.random() < self._share_together:
+                self._read_together(now)
         elif answer.fate is TransactionFate.NOT_DONE:
             self._order(RollBackTransaction(now.id))
             now.plan.clear()
@@ -219,6 +226,17 @@ class Application:
         else:
             self._order(order)
 
+    def _read_together(self, now: Running) -> None:
+        """Request all entries at once. The answers do not matter: the transaction reads them again, one by one."""
+        process = self._process
+        assert process is not None, "it runs somewhere"
+        self._world.marks.hit("transaction reads together")
+        for key, _ in now.plan:
+            if not key.startswith("="):
+                order = OperateIn(now.id, _request(Op.GET, self._map_of(key), key), for_update=True)
+                asking = partial(process.driver.callers.order_transaction, order, _ignore)
+                process.whenever_awake(partial(process.step, asking))
+
     def _later(self, turn: int, order: TransactionOrder) -> None:
         if turn == self._turn and self._now is not None:
             self._order(order)
@@ -243,6 +261,9 @@ class Application:
         self._world.after(self._random.randint(1, SECOND // 2), self._next)
 
 
+def _ignore(answer: TransactionAnswer) -> None: ...
+
+
 def map_of(key: str, settings: Settings) -> str:
     """The map of a list. Example: with a zone, l4 is outside and l5 inside."""
     return ZONED_LISTS if ZONED_LISTS in settings.maps and int(key[1:]) % 2 else LISTS
@@ -253,10 +274,15 @@ def _request(op: Op, name: str, key: str, value: bytes = b"") -> Request:
 
 
 class Applications:
-    def __init__(self, world: World, cluster: Cluster, others: list[str], other_map: str) -> None:
+    def __init__(
+        self, world: World, cluster: Cluster, others: list[str], other_map: str, *, together: float = 0
+    ) -> None:
+        """`together`: share of transactions that request all their entries at once."""
         self._world = world
         self._cluster = cluster
-        self.all = [Application(index, world, cluster, others, other_map) for index in range(APPLICATIONS)]
+        self.all = [
+            Application(index, world, cluster, others, other_map, together) for index in range(APPLICATIONS)
+        ]
         self._last: ListTransaction | None = None
         self._looks = 0
 

@@ -137,6 +137,16 @@ def test_an_entry_has_one_lock_and_who_else_wants_it_waits() -> None:
     assert partition.do(lock(T2, K1)).fate is StepFate.DONE
 
 
+def test_a_step_that_may_not_wait_is_answered_at_once() -> None:
+    partition = Partition()
+    partition.do(lock(T1, K1))
+    wanted = LockKeys(T2, ME, [K2, K1], 0)
+    assert partition.do(wanted) == StepResult(StepFate.LOCKED, holder=T1)
+    assert partition.left == (0, 1), "it has taken nothing"
+    decision = partition.decide(wanted)
+    assert isinstance(decision, Decision) and decision.unconfirmed
+
+
 @ablated("lock-exclusive")
 def test_without_exclusive_locks_two_transactions_would_write_from_the_same_value() -> None:
     partition = Partition()

@@ -332,12 +332,13 @@ def test_operations_of_one_transaction_are_done_one_after_the_other() -> None:
     second = one.operate(tx, Op.PUT, K1, b"2")
     third = one.operate(tx, Op.PUT, K2, b"3")
     fourth = one.operate(tx, Op.PUT, K1, b"4")
-    assert len(one.partitions.asked) == 1
-    one.next().serve()
+    lock, ahead = one.take()
+    assert (lock.partition, ahead.partition) == (1, 2)
+    lock.serve()
     one.deliver()
     assert [one.answer(token).value for token in (first, second)] == [None, b"1"]
-    assert one.fate(third) is None
-    one.next().serve()
+    assert (one.fate(third), one.fate(fourth)) == (None, None)
+    ahead.serve()
     one.deliver()
     assert one.answer(fourth).value == b"2"
 
@@ -628,15 +629,17 @@ def test_who_waits_for_an_operation_is_told_that_it_was_rolled_back() -> None:
         (ROLLED_BACK, "because")
     ] * 3
     assert one.transactions.coordinator.running.of_ticket == {}
-    lock, release = one.take()
-    assert release.step == RollBackBranch(tx, ME, [1], True)
-    release.serve()
+    *locks, first, second, third = one.take()
+    for partition, release in enumerate((first, second, third), 1):
+        assert (release.partition, release.step) == (partition, RollBackBranch(tx, ME, [1, 2, 3], True))
+        release.serve()
     one.deliver()
     assert one.running == 0
-    lock.serve()
+    for lock in locks:
+        lock.serve()
     one.deliver()
-    assert one.partitions.kept == 1, "the fence alone: the lock came too late"
-    assert one.partitions.branches(1).lock(MAP, K1) is None
+    assert one.partitions.kept == 3, "the fences alone: the locks came too late"
+    assert locked(one) == []
     assert one.transactions.steps.waiting == 0
 
 
@@ -719,7 +722,8 @@ def test_one_that_gets_no_lock_is_rolled_back(answer: Outcome | StepFate, why: s
     one.deliver()
     for each in (token, later):
         assert (one.answer(each).fate, one.answer(each).why) == (ROLLED_BACK, why)
-    assert one.next().step == RollBackBranch(tx, ME, [1], True)
+    _, *releases = one.take()
+    assert [each.step for each in releases] == [RollBackBranch(tx, ME, [1, 2], True)] * 2
 
 
 def test_who_waits_longer_for_a_lock_than_it_may_is_rolled_back() -> None:

@@ -198,6 +198,8 @@ class TransactionBranches:
         other = self._held_by_another(step.keys, step)
         if other is not None:
             late = StepResult(StepFate.LOCKED, holder=other.lock.transaction)
+            if not step.wait_ms:
+                return self._answer(late, unconfirmed=True)
             return Wait(
                 step.wait_ms,
                 encode(late),

@@ -45,6 +45,18 @@ class TouchedEntry:
 
 
 @dataclass(slots=True)
+class AheadRequest:
+    """A lock or a value that was requested for a queued operation, before its turn."""
+
+    place: EntryKey
+    partition: BranchPlace
+    locks: bool
+    value: bytes | None = None
+    answered: bool = False
+    """Its value is kept until the operation has its turn. A lock that was answered is an entry."""
+
+
+@dataclass(slots=True)
 class Transaction:
     id: TransactionId
     began_ns: int
@@ -63,6 +75,11 @@ class Transaction:
     lock_wait_ms: int = 0
     """The longest that it waits there."""
     queue: deque[tuple[OperateIn, Reply]] = field(default_factory=deque)
+    ahead: dict[EntryKey, AheadRequest] = field(default_factory=dict)
+    ahead_of: dict[int, AheadRequest] = field(default_factory=dict)
+    """Those that are not answered yet, by ticket."""
+    awaits: EntryKey | None = None
+    """The operation waits for this request that was made ahead."""
     steps: dict[int, int] = field(default_factory=dict)
     """Open prepares: ticket -> partition."""
     checks: dict[int, list[EntryKey]] = field(default_factory=dict)

@@ -1,5 +1,7 @@
 """Operations of a transaction before it ends: reads, locks and writes, one after the other (I3).
 
+Operations that come while one is in progress are queued; their locks and values are requested at once (`locks_ahead`).
+
 - transactions/C-1: A pessimistic transaction locks an entry before it changes it, and reads it under the lock.
 - transactions/C-2: An optimistic transaction locks nothing. The values that it has read must be unchanged when it is
   prepared.
@@ -25,6 +27,7 @@ from holdfast.core.model.transactions import (
 )
 from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.transactions.branch_routing import BranchRouting
+from holdfast.core.transactions.locks_ahead import LocksAhead, OperationNeed, need_of
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.own_writes import KEYED, WHOLE_IN, change_in, whole_in
 from holdfast.core.transactions.running_transactions import ENTRY_BYTES, RunningTransactions
@@ -54,6 +57,7 @@ class TransactionOperations:
         self._unmapped: dict[TransactionId, tuple[int, int]] = {}
         """They wait for a newer assignment of a partition before they request their first lock again."""
         self._partitions = list(range(settings.partitions.count))
+        self._ahead = LocksAhead(steps, mapping, running, commits)
 
     def operate(self, order: OperateIn, reply: Reply) -> None:
         """Operations that come in between are queued."""
@@ -62,6 +66,8 @@ class TransactionOperations:
             return
         if transaction.operation is not None:
             transaction.queue.append((order, reply))
+            if not self._problem(transaction, order.request):
+                self._ahead.ask(transaction, order, self.place(order.request), self)
             return
         transaction.operation, transaction.reply = order, reply
         self._operate(transaction)
@@ -71,14 +77,17 @@ class TransactionOperations:
         order = transaction.operation
         assert order is not None, "an operation is in progress"
         request = order.request
-        if why := self.request_problem(request) or self.map_problem(request.map):
+        if why := self._problem(transaction, request):
             self._refuse(transaction, why)
         elif request.op in WHOLE:
             self._whole(transaction, request)
-        elif why := self.size_problem(transaction, request):
-            self._refuse(transaction, why)
         else:
             self._keyed(transaction, order)
+
+    def _problem(self, transaction: Transaction, request: Request) -> str:
+        if why := self.request_problem(request) or self.map_problem(request.map):
+            return why
+        return "" if request.op in WHOLE else self.size_problem(transaction, request)
 
     def map_problem(self, name: str) -> str:
         """Why no transaction may read or change the map; empty: it may. All requests of transactions pass here, before
@@ -126,6 +135,10 @@ class TransactionOperations:
         return ""
 
     def _refuse(self, transaction: Transaction, why: str) -> None:
+        order = transaction.operation
+        assert order is not None, "an operation is in progress"
+        # A later operation does not see a value that was read for this one.
+        transaction.ahead.pop((order.request.map, order.request.key), None)
         self._reply(transaction, TransactionAnswer(TransactionFate.NOT_DONE, why=why))
 
     def _reply(self, transaction: Transaction, answer: TransactionAnswer) -> None:
@@ -147,19 +160,15 @@ class TransactionOperations:
         entry = transaction.entries.get(place)
         if entry is None:
             entry = TouchedEntry(self.place(request))
-        changes = request.op not in (Op.GET, Op.CONTAINS_KEY) or order.for_update
-        if entry.write is not None:
+        need = need_of(transaction, order)
+        if need is OperationNeed.NOTHING:
             self._carry_out(transaction, entry)
-        elif transaction.optimistic:
-            blind = request.op is Op.SET
-            if entry.known or blind:
-                self._carry_out(transaction, entry)
-            else:
-                self._read(transaction, entry)
-        elif entry.locked:
-            self._carry_out(transaction, entry)
-        elif changes or transaction.repeatable:
+        elif self._ahead.is_open(transaction, place, need):
+            transaction.awaits = place
+        elif need is OperationNeed.LOCK:
             self._lock(transaction, place, entry)
+        elif (ahead := transaction.ahead.pop(place, None)) is not None:
+            self._carry_out(transaction, TouchedEntry(entry.partition, known=True, value=ahead.value))
         else:
             self._read(transaction, entry)
 
@@ -211,6 +220,12 @@ class TransactionOperations:
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
         transaction = self._running.of_ticket.pop(ticket)
+        if ticket in transaction.ahead_of:
+            place = self._ahead.answered(transaction, ticket, outcome)
+            if transaction.awaits == place and transaction.operation is not None:
+                transaction.awaits = None
+                self._operate(transaction)
+            return
         assert ticket == transaction.ticket, "one operation at a time"
         self._on_answer(transaction, outcome)
 

@@ -113,6 +113,12 @@ class TwoPhaseCommit:
             self._steps.drop(ticket)
             del self._running.of_ticket[ticket]
         fenced = set(transaction.doubted) | set(transaction.steps.values())
+        for ticket, ahead in transaction.ahead_of.items():
+            self._steps.drop(ticket)
+            del self._running.of_ticket[ticket]
+            if ahead.locks:
+                fenced.add(ahead.partition)
+        transaction.ahead_of.clear()
         transaction.steps.clear()
         if transaction.locking >= 0:
             fenced.add(transaction.locking)
@@ -126,7 +132,7 @@ class TwoPhaseCommit:
         transaction = self._running.active(wanted, reply)
         if transaction is None:
             return
-        if transaction.operation is not None:
+        if transaction.operation is not None or transaction.ahead_of:
             reply(TransactionAnswer(TransactionFate.NOT_DONE, why="an operation of it is under way"))
             return
         transaction.reply = reply
