@@ -13,8 +13,10 @@ from holdfast.core.effects import Effect, Stop
 from holdfast.core.events import Event, Received, StepEnded, TimerFired
 from holdfast.core.messages import (
     Answer,
+    Answers,
     Forward,
     ForwardFrames,
+    Forwards,
     FramesAnswer,
     Message,
     Replicate,
@@ -92,6 +94,9 @@ class Stage:
     def of(self, kind: type) -> list[Any]:
         return [message for message in self.sent if isinstance(message, kind)]
 
+    def answers(self) -> list[Answer]:
+        return [*self.of(Answer), *(part for one in self.of(Answers) for part in one.parts)]
+
     def later(self) -> None:
         self.world.run_until(self.world.now_ns + SECOND)
 
@@ -110,9 +115,37 @@ def test_the_writes_of_a_read_buffer_leave_in_one_message(stage: Stage) -> None:
     (replicate,) = stage.of(Replicate)
     assert [record.key for record in replicate.sections[0].all_records()] == [b"0", b"1", b"2"]
     stage.later()
-    assert sorted((one.ticket, one.outcome.status) for one in stage.of(Answer)) == [
+    assert sorted((one.ticket, one.outcome.status) for one in stage.answers()) == [
         (ticket, Status.OK) for ticket in range(3)
     ]
+
+
+def test_requests_that_come_in_one_message_are_handled_one_after_the_other(stage: Stage) -> None:
+    """The second one releases the lock that the third one asks for and the first one has waited for."""
+
+    def step(ticket: int, content: TransactionStep, op: Op = Op.TRANSACT) -> Forward:
+        return Forward(ticket, Request(op, TRANSACTIONS_MAP, [0], value=encode_step(content)))
+
+    def lock(ticket: int) -> Forward:
+        return step(ticket, LockKeys(b"%016d" % ticket, stage.other, [("m", b"k")], 5_000))
+
+    stage.packet(lock(1), more=False)
+    stage.later()
+    release = step(9, RollBackBranch(b"%016d" % 1, stage.other, [0], False), Op.SETTLE)
+    stage.packet(Forwards([lock(2), release, lock(3), forward(7, b"other")]), more=False)
+    assert stage.steps[-1] == "Forwards"
+    stage.later()
+    assert sorted(answer.ticket for answer in stage.answers()) == [1, 2, 7, 9], "3 waits for 2"
+
+
+def test_answers_to_requests_of_one_message_leave_in_one_message(stage: Stage) -> None:
+    stage.packet(Forwards([forward(ticket, b"%d" % ticket) for ticket in range(3)]), more=False)
+    (replicate,) = stage.of(Replicate)
+    assert [record.key for record in replicate.sections[0].all_records()] == [b"0", b"1", b"2"]
+    stage.later()
+    (answers,) = stage.of(Answers)
+    assert sorted(part.ticket for part in answers.parts) == [0, 1, 2]
+    assert stage.of(Answer) == []
 
 
 def test_effects_of_a_message_do_not_wait_for_the_end_of_its_buffer(stage: Stage) -> None:
@@ -133,7 +166,7 @@ def test_a_request_that_waits_for_a_lock_gets_it_before_the_next_one_of_the_buff
     stage.buffer(lock(2))
     stage.buffer(step(9, RollBackBranch(b"%016d" % 1, stage.other, [0], False), Op.SETTLE), lock(3))
     stage.later()
-    assert sorted(answer.ticket for answer in stage.of(Answer)) == [1, 2, 9], "3 waits for 2"
+    assert sorted(answer.ticket for answer in stage.answers()) == [1, 2, 9], "3 waits for 2"
 
 
 def test_a_step_of_requests_alone_lets_zones_gather_more(
@@ -313,6 +346,13 @@ def test_a_member_never_handles_a_rare_event_in_an_open_step(stage: Stage) -> No
 
 
 def test_only_messages_that_change_neither_view_nor_table_share_a_step() -> None:
-    assert {Forward, Answer, ForwardFrames, FramesAnswer, Replicate, Replicated} == {
-        kind for kind in SHARING if kind.__module__ == Forward.__module__
+    assert {kind for kind in SHARING if kind.__module__ == Forward.__module__} == {
+        Forward,
+        Forwards,
+        Answer,
+        Answers,
+        ForwardFrames,
+        FramesAnswer,
+        Replicate,
+        Replicated,
     }

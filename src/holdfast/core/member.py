@@ -445,11 +445,21 @@ class Member:
         return self.source.supplies.migrations()
 
 
+def _each(member: Member, sender: MemberId, message: m.Forwards | m.Answers) -> None:
+    for part in message.parts:
+        member.on_received(sender, part)
+        if member.lane.awaited:
+            # The next request might take the lock that a waiting one has waited for.
+            member.replication.wake()
+
+
 MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Replicate: lambda member, sender, message: member.copies.on_replicate(sender, message),
     m.Replicated: lambda member, sender, message: member.on_replicated(sender, message),
     m.Forward: lambda member, sender, message: member.on_forward(sender, message),
     m.Answer: lambda member, sender, message: member.on_answer(sender, message),
+    m.Forwards: _each,
+    m.Answers: _each,
     m.Fill: lambda member, sender, message: member.destination.on_fill(sender, message),
     m.FillEnded: lambda member, sender, message: member.destination.on_fill_ended(sender, message),
     m.Filled: lambda member, sender, message: member.source.on_filled(sender, message),

@@ -616,6 +616,18 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
     missed: list[int]
 
 
+class Forwards(msgspec.Struct, frozen=True, array_like=True, tag=76):
+    """Several requests, each as if it had come alone (core/T-1)."""
+
+    parts: list[Forward]
+
+
+class Answers(msgspec.Struct, frozen=True, array_like=True, tag=77):
+    """Several answers, each as if it had come alone (core/T-1)."""
+
+    parts: list[Answer]
+
+
 class ForwardFrames(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """Requests for entries of partitions that the receiver should serve, as clients sent them."""
 
@@ -814,6 +826,8 @@ Message = (
     | ForgetMaps
     | Forward
     | Answer
+    | Forwards
+    | Answers
     | ForwardFrames
     | FramesAnswer
     | Subscribe

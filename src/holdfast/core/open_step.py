@@ -9,8 +9,10 @@ from __future__ import annotations
 from holdfast.core.events import ClientRequest, Received, StepEnded, TransactionAsked
 from holdfast.core.messages import (
     Answer,
+    Answers,
     Forward,
     ForwardFrames,
+    Forwards,
     FramesAnswer,
     Replicate,
     Replicated,
@@ -18,14 +20,25 @@ from holdfast.core.messages import (
 )
 
 SHARING = frozenset(
-    {Replicate, Replicated, Forward, Answer, ForwardFrames, FramesAnswer, ClientRequest, TransactionAsked}
+    {
+        Replicate,
+        Replicated,
+        Forward,
+        Forwards,
+        Answer,
+        Answers,
+        ForwardFrames,
+        FramesAnswer,
+        ClientRequest,
+        TransactionAsked,
+    }
 )
 """The frequent messages and requests. None of them changes an assignment or the view, so each may find the former ones
 with their end still to come, as it finds the writes of sessions.
 """
 SHARING_EVENTS = (Received, ClientRequest, TransactionAsked)
 """The events that have `more`."""
-REQUESTS = frozenset({ClientRequest, Forward, ZoneForward})
+REQUESTS = frozenset({ClientRequest, Forward, Forwards, ZoneForward})
 """They may wait for other events of the turn, so that their effects leave together."""
 
 

@@ -109,6 +109,10 @@ def _of_data(message: m.Message, names: Mapping[str, str]) -> str:
             return f"{message.request.op.name}"
         case m.Answer():
             return message.outcome.status.name
+        case m.Forwards():
+            return ", ".join(part.request.op.name for part in message.parts)
+        case m.Answers():
+            return ", ".join(part.outcome.status.name for part in message.parts)
         case m.Holdings():
             found = ", ".join(f"p{number} {row_in_words(row, names)}" for number, row in message.rows)
             return f"{found}; holds {', '.join(f'p{kept.partition}' for kept in message.kept) or 'nothing'}"

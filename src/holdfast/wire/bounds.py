@@ -545,6 +545,16 @@ def _answer(message: m.Answer, count: int) -> None:
     _numbers(*message.outcome.position)
 
 
+def _forwards(message: m.Forwards, count: int) -> None:
+    for forward in message.parts:
+        _request(forward.request, count)
+
+
+def _answers(message: m.Answers, count: int) -> None:
+    for answer in message.parts:
+        _answer(answer, count)
+
+
 def _forward_frames(message: m.ForwardFrames, _: int) -> None:
     _numbers(message.ticket, message.first, message.heard)
     for count, frames in message.parts:
@@ -696,6 +706,8 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.Forward: lambda message, count: _request(message.request, count),
     m.ZoneForward: _zone_forward,
     m.Answer: _answer,
+    m.Forwards: _forwards,
+    m.Answers: _answers,
     m.ForwardFrames: _forward_frames,
     m.FramesAnswer: _frames_answer,
     m.Events: _events,

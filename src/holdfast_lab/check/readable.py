@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.core.messages import (
+    Answers,
     EvictMembers,
     Fill,
     ForgetMaps,
     Forward,
     ForwardFrames,
+    Forwards,
     FramesAnswer,
     GroupStateWanted,
     Message,
@@ -31,6 +33,7 @@ from holdfast.core.model.levels import (
     FORGETS,
     FORGETS_LEFT_OVER,
     FORWARDS_FRAMES,
+    FORWARDS_TOGETHER,
     LOWEST,
     PACKED,
     STARTS_METASTORE,
@@ -58,6 +61,8 @@ def _forgets_left_over(message: Message) -> bool:
 def level_of_message(message: Message) -> int:
     if _forgets_left_over(message):
         return FORGETS_LEFT_OVER
+    if isinstance(message, Forwards | Answers):
+        return FORWARDS_TOGETHER
     if isinstance(message, ForwardFrames | FramesAnswer):
         return FORWARDS_FRAMES
     if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:
