@@ -241,3 +241,17 @@ def test_locks_that_come_after_the_rollback_are_not_taken(end: str) -> None:
     served(one, *locks)
     assert [one.partitions.branches(at).lock(MAP, key) for at, key in ((1, K1), (2, K2))] == [None, None]
     assert one.transactions.steps.waiting == 0
+
+
+def test_a_value_that_was_read_for_a_refused_operation_is_not_used_later() -> None:
+    one, tx = begun()
+    first, second = (one.operate(tx, Op.GET, key) for key in (K1, K2))
+    read, ahead = one.take()
+    served(one, ahead)
+    running = one.transactions.coordinator.running
+    most, running.size_most = running.size_most, 0
+    served(one, read)
+    assert (one.fate(first), one.fate(second)) == (DONE, NOT_DONE)
+    running.size_most = most
+    one.operate(tx, Op.GET, K2)
+    assert [asked.request.op for asked in one.take()] == [Op.GET], "it is read again"
