@@ -345,11 +345,25 @@ def test_members_hear_each_other_about_owners_and_circles() -> None:
     one.slow()
     one.transactions.on_owners_gone(BEN, OwnersGone([T1]))
     one.deliver()
+    one.pass_time(10)
     assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, BEN, [1], False)]
     tx = one.begin()
     one.transactions.on_deadlock(BEN, DeadlockFound(tx, [T1]))
     one.deliver()
     assert one.answer(one.commit(tx)).why.startswith("a deadlock")
+
+
+def test_owners_that_answer_together_cause_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = One()
+    looks: list[int] = []
+    look = one.transactions.orphans.look
+    monkeypatch.setattr(one.transactions.orphans, "look", lambda: looks.append(one.out.now_ns) or look())
+    for _ in range(20):
+        one.transactions.on_owners_gone(BEN, OwnersGone([T1]))
+        one.deliver()
+    assert looks == []
+    one.pass_time(30)
+    assert len(looks) == 1
 
 
 def test_an_answer_that_comes_too_late_for_its_step_is_heard_in_the_next() -> None:

@@ -261,6 +261,7 @@ def test_what_its_owner_does_not_run_is_ended() -> None:
     one.look()
     one.transactions.on_owners_gone(BEN, OwnersGone([T1, T3, b"?" * 16]))
     one.deliver()
+    one.pass_time(10)
     assert one.steps() == rolled_back(T1, BEN, [1]), "Cat's is not Ben's to say"
     one.serve()
     one.look()

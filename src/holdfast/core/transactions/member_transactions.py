@@ -176,7 +176,8 @@ class MemberTransactions:
 
     def on_owners_gone(self, sender: MemberId, message: OwnersGone) -> None:
         self.orphans.on_gone(sender, message)
-        self._look_at_orphans()
+        self._looks_soon = True
+        self.steps.wake(LOOK_AGAIN_NS)
 
     def on_awaited(self, sender: MemberId, message: LocksAwaited) -> None:
         self.deadlocks.on_awaited(sender, message)
