@@ -26,6 +26,7 @@ from holdfast.core.model.transactions import (
 from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 from holdfast.core.raft_partition.partition_commands import ZoneCommand
 from holdfast.core.raft_partition.state_machine import StateMachine, Unapplied
+from holdfast.core.store.request_ids import split_mark
 from holdfast_lab.sim.ablations.switching import ablated
 
 T1, T2 = b"1" * 16, b"2" * 16
@@ -36,8 +37,8 @@ MAP = "m"
 class Replica:
     """A replica of a group with one client partition, and its log."""
 
-    def __init__(self) -> None:
-        self.state = StateMachine([3], Settings(maps={"default": MapSettings()}))
+    def __init__(self, settings: MapSettings | None = None) -> None:
+        self.state = StateMachine([3], Settings(maps={"default": settings or MapSettings()}))
         self.log: list[ZoneCommand] = []
 
     def apply(self, *parts: ZoneRequests | ZoneWrites) -> list[object]:
@@ -173,6 +174,26 @@ def test_one_phase_is_applied_once(replica: Replica) -> None:
     assert replica.step(step, b"id").fate is StepFate.DONE
     assert replica.value(b"a") == b"later"
     assert replica.locked == 0
+
+
+def test_the_change_stream_names_the_transaction() -> None:
+    replica = Replica(MapSettings(changes_bytes=10_000))
+    replica.request(Op.SET, b"plain", b"x")
+    replica.prepare(T1, b"a", b"b")
+    replica.step(CommitBranch(T1))
+    step = PrepareBranch(T2, OWNER, [3], [TransactionalWrite(MAP, b"a", None)], [], False)
+    replica.step(step, b"id")
+    replica.request(Op.SET, b"plain", b"y")
+    tail = replica.state.copies[3].maps[MAP].tail
+    assert tail is not None
+    found = [(record.key, split_mark(record.request)[0], record.old) for _, record in tail.since(0)]
+    assert found == [
+        (b"plain", b"", None),
+        (b"a", T1, None),
+        (b"b", T1, None),
+        (b"a", T2, b"1"),
+        (b"plain", b"", b"x"),
+    ]
 
 
 @pytest.mark.rule("raft_partition/L-3")

@@ -54,7 +54,7 @@ from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.move_marks import counter_when_opened, is_closed, marks_in, number_above
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
-from holdfast.core.store.request_ids import mark_of
+from holdfast.core.store.request_ids import mark_of, naming
 
 ALL = 1 << 60
 USES_LOGGED = 4
@@ -395,7 +395,7 @@ class StateMachine:
                 update.ttl_ms,
                 update.max_idle_ms,
                 update.key_hash,
-                b"",
+                naming(update.transaction),
                 known,
                 self.time_ms,
             )
