@@ -6,6 +6,8 @@ from functools import partial
 
 import pytest
 from tests.lab.sim.stage import clean
+from tests.lab.sim.test_map_moves import KEYS, PLAIN, MoveStage
+from tests.lab.sim.test_map_moves import settings as moving_settings
 from tests.lab.sim.transaction_stage import Desk, Told, keys_at, taking_part, values
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
@@ -449,3 +451,45 @@ def test_locks_survive_a_transfer_of_the_leadership() -> None:
     assert [one.value for one in put] == [b"1"]
     assert values(stage, one.process, a) == ["1"]
     ended(stage)
+
+
+class MovingDesk(Desk):
+    """All keys are of one map, which moves."""
+
+    def start(
+        self, transaction: TransactionId, op: Op, key: str, value: str = "", *, for_update: bool = False
+    ) -> Told:
+        request = Request(op, PLAIN, [0], wire_key(key), value.encode())
+        return self.order(OperateIn(transaction, request, for_update))
+
+
+@pytest.mark.rule("operations/V-5")
+@pytest.mark.parametrize("zone", ["z", ""], ids=["into a zone", "out of it"])
+@pytest.mark.parametrize("optimistic", [False, True], ids=["pessimistic", "optimistic"])
+def test_a_transaction_writes_nothing_where_its_map_lived_before(zone: str, *, optimistic: bool) -> None:
+    """It has read in the map's old place, and commits when the map has moved."""
+    stage = MoveStage(3, settings=taking_part(moving_settings()))
+    if not zone:
+        stage.move(PLAIN, "z")
+    stage.fill(PLAIN)
+    one = MovingDesk(stage, stage.processes[0])
+    tx = one.begin(optimistic=optimistic, timeout_ms=60_000)
+    key, other = KEYS[:2]
+    if optimistic:
+        one.set(tx, **{key: "new"})
+    else:
+        assert one.order(OperateIn(tx, Request(Op.GET, PLAIN, [0], wire_key(key)))).fate is None
+    stage.wait(1)
+    stage.move(PLAIN, zone)
+    if not optimistic:
+        one.set(tx, **{key: "new", other: "new"})
+    told = one.commit(tx)
+    stage.wait(3)
+    found = [stage.of(PLAIN, Op.GET, each) for each in (key, other)]
+    stage.wait(2)
+    values = [answer.value for [answer] in found]
+    assert (told.fate, values) in (
+        (TransactionFate.ROLLED_BACK, [b"v0", b"v1"]),
+        (TransactionFate.DONE, [b"new", b"v1" if optimistic else b"new"]),
+    )
+    assert stage.left_behind(PLAIN) == 0

@@ -196,6 +196,9 @@ def decode_move_answer(data: bytes) -> MoveAnswer:
 
 
 class MovesInForce(Protocol):
+    def home(self, name: str) -> str:
+        """The zone of the map, or empty for the partitions with a primary."""
+
     def is_due(self, name: str, step: MoveStep) -> bool:
         """Whether a leader here may take this step now."""
 
@@ -204,6 +207,9 @@ class MovesInForce(Protocol):
 
 
 class NoMoves:
+    def home(self, name: str) -> str:
+        return ""
+
     def is_due(self, name: str, step: MoveStep) -> bool:
         return False
 

@@ -9,6 +9,9 @@ Both engines decide them alike, as all updates of a step are one batch.
   the mark `FILLED` has the switch. It is forgotten with the map's entries. The map exists then, even if it is empty, so
   that its next updates have higher numbers under each later leader.
 - operations/V-3: No map is paused while a transaction has locked one of its entries: a prepared branch will be applied.
+- operations/V-5: A transaction writes an entry only where its map lives. Example: a transaction has read x, and holds
+  no lock. The map moves into a zone, and the source forgets the move. If the source then took the prepare, which was
+  sent to the place of the read, it would write x where nobody reads it.
 
 Example for operations/V-2: leader 1 of the source sends fill 5 of attempt 1 and hangs. Leader 2 begins attempt 2, which
 empties the target, and completes it. When fill 5 arrives, attempt 2 is known, and its old values are ignored.
@@ -16,7 +19,7 @@ empties the target, and completes it. When fill 5 arrives, attempt 2 is known, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -79,9 +82,15 @@ def decide_move(
     return Decision(encode_move(MoveAnswer()), [_removal(name)])
 
 
-def moving_reason(maps: Mapping[str, MapReplica], moves: MovesInForce, step: TransactionStep) -> str:
-    """Why a step of a transaction is rejected: a map that it names is being moved; empty: it is not. Transactions with
-    locks from before may end (operations/V-3).
+def moving_reason(
+    maps: Mapping[str, MapReplica],
+    moves: MovesInForce,
+    step: TransactionStep,
+    lives_here: Callable[[str], bool] = lambda name: True,
+) -> str:
+    """Why a step of a transaction is rejected: a map that it names is being moved, or was; empty: it is not.
+    Transactions with locks from before may end (operations/V-3). `lives_here`: by the settings in force
+    (operations/V-5).
     """
     if isinstance(step, LockKeys):
         names, holds = {name for name, _ in step.keys}, step.confirm
@@ -92,6 +101,8 @@ def moving_reason(maps: Mapping[str, MapReplica], moves: MovesInForce, step: Tra
     for name in sorted(names):
         if is_closed(maps, name) or (moves.is_leaving(name) and not holds):
             return f"the map {name!r} is being moved: roll the transaction back"
+        if not lives_here(name):
+            return f"the map {name!r} was moved to another engine: try the transaction again"
     return ""
 
 

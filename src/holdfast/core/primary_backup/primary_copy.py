@@ -182,6 +182,9 @@ class PrimaryCopy:
             self._out.notify(MapMarked(partition))
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
+    def _lives_here(self, name: str) -> bool:
+        return not self._moves.home(name)
+
     def store_locks(self, partition: int, most: int | None = None) -> None:
         """Store locks of the partition for its next primary (store/K-1). `most`: so many at once; None: all that are
         left (store/K-2).
@@ -273,7 +276,7 @@ class PrimaryCopy:
             return decide_move(copy.maps, name, step_of_move, self._out.wall_ms(), opened_at, locked=locked)
         if op is Op.TRANSACT or op is Op.SETTLE:
             step = decode_step(request.value)
-            if why := moving_reason(copy.maps, self._moves, step):
+            if why := moving_reason(copy.maps, self._moves, step, self._lives_here):
                 return Decision(encode(StepResult(StepFate.REFUSED, why=why)))
             if _is_outdated(copy, step):
                 return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))

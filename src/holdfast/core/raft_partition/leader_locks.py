@@ -20,7 +20,7 @@ from functools import partial
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.decisions import Decision, LockChanges, Wait
-from holdfast.core.model.ids import GroupNumber, MemberId
+from holdfast.core.model.ids import GroupNumber, MemberId, place_of
 from holdfast.core.model.operations import CLEARING, Op, Outcome, Request, Status
 from holdfast.core.model.transactions import (
     EntryKey,
@@ -137,7 +137,7 @@ class LeaderLocks:
             done(Outcome(Status.OK, applied.answer(request.id)))
             return
         step = decode_step(request.value)
-        if why := moving_reason(copy.maps, self._zone.moves, step):
+        if why := moving_reason(copy.maps, self._zone.moves, step, self._lives_here):
             done(_said(StepResult(StepFate.REFUSED, why=why)))
         elif isinstance(step, LockKeys) and step.confirm:
             self._confirm(copy, step, done)
@@ -150,6 +150,9 @@ class LeaderLocks:
             done(_said(StepResult(StepFate.DONE)))
         else:
             self._proposals.submit(request, done)
+
+    def _lives_here(self, name: str) -> bool:
+        return self._zone.sink.zone_of(name) == place_of(self._number)[0]
 
     def _branches(self, copy: PartitionCopy) -> TransactionBranches:
         now_ns = self._state.now_ns(self._zone.out.wall_ms())
@@ -173,7 +176,7 @@ class LeaderLocks:
             done(outcome)
             return
         copy = self._state.copies[partition]
-        if why := moving_reason(copy.maps, self._zone.moves, step):
+        if why := moving_reason(copy.maps, self._zone.moves, step, self._lives_here):
             done(_said(StepResult(StepFate.REFUSED, why=why)))
             return
         decision = self._branches(copy).decide(step)
