@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.member_view import MemberView
-from holdfast.core.model.ids import SECOND
-from holdfast.core.model.transactions import decode_lock, transaction_of
+from holdfast.core.model.ids import SECOND, place_of
+from holdfast.core.model.transactions import BranchState, decode_lock, transaction_of
+from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition_copy import PartitionCopy
 
@@ -20,7 +21,7 @@ def judge(members: Sequence[MemberView]) -> list[str]:
     for member in members:
         name = member.info.name
         left = [f"{count} left: {what}" for what, count in member.leftovers().items()]
-        found = left + _copies(member) + _subscriptions(member, members)
+        found = left + _copies(member) + _zones(member) + _subscriptions(member, members)
         problems += [f"{name}: {problem}" for problem in found]
     return problems
 
@@ -60,6 +61,25 @@ def _locks(copy: PartitionCopy, *, owner: bool) -> list[str]:
         [] if entries.keys() <= copy.locks.held.keys() or not owner else ["stored locks that are not held"]
     )
     return problems + [f"a lock of {lock.transaction.hex()}" for lock in (copy.locks.held | entries).values()]
+
+
+def _zones(member: MemberView) -> list[str]:
+    """What transactions have left in the replicas of zones: as `_locks`, and prepared branches."""
+    problems: list[str] = []
+    for replica in member.consensus.zones.replicas():
+        zone, group = place_of(replica.number)
+        if replica.locks.count and not replica.leads:
+            problems.append(f"zone {zone}: group {group}: locks of a leader, and does not lead")
+        for partition, copy in replica.state.copies.items():
+            held = dict(copy.locks.held)
+            if replica.locks.count:
+                held |= replica.locks.of(partition).held
+            branches = TransactionBranches(copy, 0).all_branches()
+            prepared = {name for name, branch in branches if branch.state is BranchState.PREPARED}
+            found = [f"a prepared branch of {name.hex()}" for name in sorted(prepared)]
+            found += [f"a lock of {lock.transaction.hex()}" for lock in held.values()]
+            problems += [f"zone {zone}: partition {partition}: {what}" for what in found]
+    return problems
 
 
 def _entries(held: MapState, since_ns: int, *, backup: bool) -> list[str]:
