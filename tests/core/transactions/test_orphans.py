@@ -71,7 +71,7 @@ class Primary(One):
 def rolled_back(
     transaction: TransactionId, owner: MemberId, partitions: Sequence[int], *, fence: bool = False
 ) -> list[tuple[int, TransactionStep]]:
-    step = RollBackBranch(transaction, owner, list(partitions), fence)
+    step = RollBackBranch(transaction, owner, list(partitions), fence, only_locks=not fence)
     return [(partition, step) for partition in partitions]
 
 

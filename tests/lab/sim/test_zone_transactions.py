@@ -14,12 +14,26 @@ from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 from holdfast.actions.drain import Drain
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.events import ActionRequested
+from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import HoldCommits, OperateIn, ResumeCommits, TransactionFate
-from holdfast.core.model.transactions import TransactionId
+from holdfast.core.model.transactions import (
+    KeyLock,
+    PrepareBranch,
+    RollBackBranch,
+    StepFate,
+    TransactionalWrite,
+    TransactionId,
+    TransactionStep,
+    begins,
+    decode_result,
+    encode,
+    lock_key,
+)
 from holdfast.core.raft_partition.zone_partition import ZonePartition
+from holdfast_lab.check import leftovers
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.workload import MAP
@@ -493,3 +507,178 @@ def test_a_transaction_writes_nothing_where_its_map_lived_before(zone: str, *, o
         (TransactionFate.DONE, [b"new", b"v1" if optimistic else b"new"]),
     )
     assert stage.left_behind(PLAIN) == 0
+
+
+def prepare_of(stage: ZoneStage, key: str, transaction: TransactionId) -> PrepareBranch:
+    """As its first participant takes it; the second one is another partition of the zone."""
+    number = group_of(1, place(stage, key))
+    write = TransactionalWrite(ZONED, wire_key(key), b"new")
+    owner = stage.processes[0].driver.member.me
+    return PrepareBranch(transaction, owner, [number, number + 1], [write], [], False)
+
+
+def request_of(stage: ZoneStage, key: str, step: TransactionStep) -> Request:
+    op = Op.TRANSACT if begins(step) else Op.SETTLE
+    return Request(op, TRANSACTIONS_MAP, [place(stage, key)], value=encode(step), expected=b"z")
+
+
+@pytest.mark.rule("raft_partition/L-4")
+def test_a_leader_knows_every_lock_that_replicas_know() -> None:
+    """Also one of an entry of the log that it has not proposed in this term."""
+    stage, (_, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    replica = stage.replicas(place(stage, za))[two.process]
+    locks = replica.locks.of(place(stage, za))
+    assert not locks.held
+    step = prepare_of(stage, za, b"t" * 16)
+
+    def propose() -> None:
+        replica.proposals.submit(request_of(stage, za, step), lambda outcome: None)
+        replica.flush()
+
+    two.process.step(propose)
+    stage.wait(0.5)
+    assert list(locks.held) == [lock_key(ZONED, wire_key(za))]
+
+
+@pytest.mark.rule("raft_partition/L-4")
+def test_a_rollback_releases_no_lock_of_a_prepare_that_is_on_its_way() -> None:
+    """Members that find locks without a branch send it, when the coordinator was removed while alive."""
+    stage, (_, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    replica = stage.replicas(place(stage, za))[two.process]
+    prepare = prepare_of(stage, za, b"t" * 16)
+    back = RollBackBranch(prepare.transaction, prepare.owner, prepare.participants, False, only_locks=True)
+    results: list[StepFate] = []
+
+    def told(outcome: Outcome) -> None:
+        assert isinstance(outcome.value, bytes)
+        results.append(decode_result(outcome.value).fate)
+
+    def both() -> None:
+        for step in (prepare, back):
+            two.process.driver.execute(request_of(stage, za, step), told)
+
+    two.process.step(both)
+    stage.wait(0.5)
+    assert results == [StepFate.DONE, StepFate.PREPARED], "the branch decides"
+    assert list(replica.locks.of(place(stage, za)).held) == [lock_key(ZONED, wire_key(za))]
+    assert (
+        replica.state.copies[place(stage, za)].locks.held.keys()
+        == replica.locks.of(place(stage, za)).held.keys()
+    )
+
+
+@pytest.mark.rule("raft_partition/Z-3")
+def test_a_try_that_is_repeated_has_its_first_answer_although_the_entry_is_locked_now() -> None:
+    stage, (one, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    raw, partition = wire_key(za), place(stage, za)
+    answers: list[Outcome] = []
+    asked = Request(Op.TRY_PUT, ZONED, [partition], raw, b"v", id=b"caller-1")
+    two.process.step(lambda: two.process.driver.execute(asked, answers.append))
+    stage.wait(1)
+    one.set(one.begin(), **{za: "w"})
+    two.process.step(lambda: two.process.driver.execute(asked, answers.append))
+    stage.wait(1)
+    assert [answer.value for answer in answers] == [True, True]
+
+
+@pytest.mark.rule("raft_partition/L-3")
+def test_locks_that_are_about_to_end_are_not_stored() -> None:
+    """A group is handed over while the only prepare of a transaction is on its way."""
+    stage, (one, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    replica = stage.replicas(place(stage, za))[two.process]
+    tx = one.begin()
+    one.set(tx, **{za: "v"})
+    step = PrepareBranch(tx, one.process.driver.member.me, [group_of(1, place(stage, za))], [], [], True)
+
+    def both() -> None:
+        two.process.driver.execute(request_of(stage, za, step), lambda outcome: None)
+        assert not replica.store_locks()
+
+    two.process.step(both)
+    stage.wait(0.5)
+    copy = replica.state.copies[place(stage, za)]
+    assert not copy.locks.held and not replica.locks.of(place(stage, za)).held
+
+
+@pytest.mark.rule("raft_partition/L-3")
+def test_a_lock_that_could_not_be_stored_is_stored_later() -> None:
+    """The log did not take it, because a transfer was in progress that came to nothing."""
+    stage, (one, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    replica = stage.replicas(place(stage, za))[two.process]
+    tx = one.begin()
+    one.set(tx, **{za: "v"})
+    replica.locks.leaving = True
+    two.process.step(replica.store_locks)
+    stage.wait(0.5)
+    assert replica.locks.store()
+
+
+@pytest.mark.rule("raft_partition/L-2")
+def test_a_lock_is_not_answered_before_changes_that_have_timed_out_are_applied() -> None:
+    stage, (_, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    replica = stage.replicas(place(stage, za))[two.process]
+    outcomes: list[tuple[str, Status]] = []
+
+    def late() -> None:
+        set_it = Request(Op.SET, ZONED, [place(stage, za)], wire_key(za), b"1")
+        replica.proposals.submit(set_it, lambda outcome: outcomes.append(("set", outcome.status)))
+        replica.flush()
+        replica.proposals.expire(two.process.driver.member.out.now_ns + 10**15)
+        replica.proposals.after(lambda outcome: outcomes.append(("lock", outcome.status)))
+
+    two.process.step(late)
+    assert outcomes == [("set", Status.UNKNOWN), ("lock", Status.MOVED)]
+    stage.wait(1)
+    two.process.step(
+        lambda: replica.proposals.after(lambda outcome: outcomes.append(("lock", outcome.status)))
+    )
+    assert outcomes[2:] == [("lock", Status.OK)]
+
+
+def left(stage: ZoneStage) -> set[str]:
+    found = leftovers.judge([process.picture for process in stage.living()])
+    return {" ".join(problem.split()[5:8]) for problem in found if ": zone 1: partition" in problem}
+
+
+def test_locks_and_branches_in_zones_are_left_over_in_a_cluster_at_rest() -> None:
+    stage, (one, two, three) = stage_of()
+    za, zb = led_by(stage, two.process)[0], led_by(stage, three.process)[0]
+    assert left(stage) == set()
+    tx = one.begin()
+    one.set(tx, **{za: "1"})
+    assert left(stage) == {"a lock of"}
+    one.roll_back(tx)
+    stage.wait(1)
+    assert left(stage) == set()
+    _, told = prepared(stage, one, za, zb)
+    assert left(stage) == {"a lock of", "a prepared branch"}
+    one.order(ResumeCommits(b"hold"))
+    stage.wait(5)
+    assert told.fate is TransactionFate.DONE and left(stage) == set()
+    copy = stage.replicas(place(stage, za))[one.process].state.copies[place(stage, za)]
+    copy.locks.change(
+        LockChanges([(lock_key(ZONED, wire_key(za)), KeyLock(tx, one.process.driver.member.me))])
+    )
+    assert left(stage) == {"a lock of"}, "of a replica that does not lead"
+
+
+@pytest.mark.rule("raft_partition/L-2")
+def test_a_map_is_not_destroyed_at_the_end_of_a_clearing_that_a_lock_has_overtaken() -> None:
+    """A map with a change stream is cleared in steps, and locks may be taken in between."""
+    stage, (one, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    one.set(one.begin(), **{za: "v"})
+    replica = stage.replicas(place(stage, za))[two.process]
+    zones = two.process.driver.member.agreed.zones
+    outcomes: list[Outcome] = []
+    destroy = Request(Op.DESTROY, ZONED, [place(stage, za)])
+    replication = zones.homes.zones[1].replication
+    two.process.step(lambda: replication.propose(destroy, outcomes.append))
+    assert replica.leads
+    assert [outcome.status for outcome in outcomes] == [Status.MOVED]

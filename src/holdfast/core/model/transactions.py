@@ -141,6 +141,8 @@ class RollBackBranch(msgspec.Struct, frozen=True, array_like=True, tag=4):
     owner: MemberId
     participants: list[BranchPlace]
     fence: bool
+    only_locks: bool = False
+    """Its sender has found locks, and no branch. If there is one by now, it stays, and decides."""
 
 
 class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):

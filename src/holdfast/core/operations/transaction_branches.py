@@ -277,6 +277,8 @@ class TransactionBranches:
 
     def _roll_back(self, step: RollBackBranch) -> StepResult:
         branch = self.branch(step.transaction)
+        if branch is not None and step.only_locks:
+            return StepResult(StepFate.PREPARED)
         if branch is not None and branch.state is BranchState.COMMITTED:
             return StepResult(StepFate.COMMITTED)
         self._release(step.transaction)

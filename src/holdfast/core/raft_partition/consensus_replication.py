@@ -133,6 +133,9 @@ class ConsensusReplication:
         if found is None:
             on_done(NOT_LEADING)
             return
+        if request.op in CLEARING and found.locks.guards(partition, request.map):
+            on_done(LOCKED)
+            return
         self._dirty.add(partition)
         found.proposals.submit(request, on_done)
 

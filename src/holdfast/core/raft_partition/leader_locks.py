@@ -8,6 +8,10 @@
 - raft_partition/L-3: Before the leadership is transferred, the locks are stored by requests of the log; new ones are
   stored at once. The next leader begins with those. After an election without that the locks of transactions that are
   not prepared have gone, and prepare rejects them (operations/T-5).
+- raft_partition/L-4: The leader knows each lock that replicas know, and releases none of a prepare that is on its way.
+  Example: the coordinator is removed while alive. Its prepare is in the log, and not applied, when a member finds the
+  lock without a branch, and sends a rollback. If the leader released the lock at once, another transaction would read
+  the entry under a lock of its own, and the first one, which may commit, would change it then.
 
 Example: a transaction locks x at member 1, leader in term 4, and member 2 becomes the leader of term 5. Another
 transaction may lock and change x there. The prepare of the first one fails at 2, because it holds no lock in term 5; at
@@ -24,6 +28,7 @@ from holdfast.core.model.ids import GroupNumber, MemberId, place_of
 from holdfast.core.model.operations import CLEARING, Op, Outcome, Request, Status
 from holdfast.core.model.transactions import (
     EntryKey,
+    ForgetBranches,
     KeyLock,
     LockKeys,
     PrepareBranch,
@@ -74,6 +79,8 @@ class LeaderLocks:
         self._wait_ms = zone.settings.limits.call_timeout_ms
         self._of: dict[int, KeyLocks] = {}
         """By client partition, with those that replicas know. Empty until a step comes in this term."""
+        self._logged: set[tuple[int, TransactionId]] = set()
+        """With steps that were proposed in this term, and are not known to be applied."""
         self.leaving = False
         """The leadership is about to be transferred (raft_partition/L-3)."""
 
@@ -87,9 +94,15 @@ class LeaderLocks:
                 locks.restore(kept.state.entries)
         return locks
 
+    @property
+    def count(self) -> int:
+        """The locks that are known here, because this member leads."""
+        return sum(len(locks.held) for locks in self._of.values())
+
     def clear(self) -> None:
         """This member leads no more, or in another term (raft_partition/L-1)."""
         self._of.clear()
+        self._logged.clear()
         self.leaving = False
 
     # -- other requests
@@ -99,6 +112,11 @@ class LeaderLocks:
         locks = self._in_force(request.partitions[0])
         if not locks.held or not is_locked(locks, request):
             return None
+        if (
+            request.id
+            and self._state.copies[request.partitions[0]].applied(request.id, request.map) is not None
+        ):
+            return None  # It gets its first answer (raft_partition/Z-3).
         if request.op in CLEARING:
             return Wait(self._wait_ms, refused=LOCKED_TOO_LONG)
         return wait_for_lock(locks, request, self._wait_ms)
@@ -146,10 +164,12 @@ class LeaderLocks:
         elif isinstance(step, PrepareBranch):
             self._prepare(copy, request, step, done)
         elif isinstance(step, RollBackBranch) and self._only_locks(copy, step):
-            self.release(copy.partition, step.transaction)
+            self._change(copy.partition, LockChanges(released=step.transaction))
             done(_said(StepResult(StepFate.DONE)))
-        else:
+        elif isinstance(step, ForgetBranches):
             self._proposals.submit(request, done)
+        else:
+            self._log(copy.partition, step.transaction, request, done)
 
     def _lives_here(self, name: str) -> bool:
         return self._zone.sink.zone_of(name) == place_of(self._number)[0]
@@ -172,6 +192,8 @@ class LeaderLocks:
 
     def _locked(self, partition: int, step: LockKeys, done: Decided, outcome: Outcome) -> None:
         """All changes that were submitted before the lock are applied (raft_partition/L-2)."""
+        if outcome.status is Status.OK and not self._zone.groups.current(self._number):
+            outcome = NOT_CURRENT  # The changes were applied under another leader, or in another term.
         if outcome.status is not Status.OK:
             done(outcome)
             return
@@ -208,52 +230,70 @@ class LeaderLocks:
             lock = KeyLock(step.transaction, step.owner)
             taken = [(lock_key(*entry), lock) for entry in step.touched]
             self.of(copy.partition).change(LockChanges(taken))
-        self._proposals.submit(_step_request(copy.partition, for_log(step), request.id), done)
+        self._log(
+            copy.partition, step.transaction, _step_request(copy.partition, for_log(step), request.id), done
+        )
+
+    def _log(self, partition: int, transaction: TransactionId, request: Request, done: Decided) -> None:
+        self._logged.add((partition, transaction))
+        self._proposals.submit(request, partial(self._applied, partition, transaction, done))
+
+    def _applied(self, partition: int, transaction: TransactionId, done: Decided, outcome: Outcome) -> None:
+        if outcome.status is not Status.UNKNOWN:  # Otherwise it may be applied later.
+            self._logged.discard((partition, transaction))
+        done(outcome)
 
     def _only_locks(self, copy: PartitionCopy, step: RollBackBranch) -> bool:
         """Whether this leader alone knows the transaction here, so that nothing of it is in the log."""
         kept = copy.maps.get(TRANSACTIONS_MAP)
         branch = kept is not None and branch_key(step.transaction) in kept.state.entries
-        return not step.fence and not branch and not self.leaving and not copy.locks.of(step.transaction)
+        logged = branch or (copy.partition, step.transaction) in self._logged
+        return not step.fence and not logged and not self.leaving and not copy.locks.of(step.transaction)
 
-    # -- the end of locks
+    # -- changes of locks
 
-    def release(self, partition: int, transaction: TransactionId) -> None:
+    def _change(self, partition: int, changes: LockChanges) -> None:
         if (locks := self._of.get(partition)) is not None:
-            locks.change(LockChanges(released=transaction))
-        self._zone.unlocked.append((self._number, partition))
+            locks.change(changes)
+        if changes.released:
+            self._zone.unlocked.append((self._number, partition))
 
     def on_applied(self) -> None:
-        """After commands were applied: the locks that they have ended end for the leader, too, and requests that have
-        waited for them are submitted again.
+        """After commands were applied: what they did to locks counts for the leader, too (raft_partition/L-4), and
+        requests that have waited for locks that have ended are submitted again.
         """
-        released = self._state.released
-        if released:
-            for partition, transaction in released:
-                self.release(partition, transaction)
-            released.clear()
+        changed = self._state.lock_changes
+        if changed:
+            for partition, changes in changed:
+                self._change(partition, changes)
+            changed.clear()
 
     # -- transfer of the leadership
 
     def store(self) -> bool:
-        """Store the locks for the next leader (raft_partition/L-3). Returns whether all are stored."""
+        """Store the locks for the next leader (raft_partition/L-3). Returns whether all are stored. Those that the log
+        did not take, as in a transfer that came to nothing, are stored when nothing is on its way.
+        """
         missing = self._missing()
-        if not self.leaving:
+        if not self.leaving or not self._proposals.unanswered:
             self.leaving = True
             for (partition, transaction, owner), keys in missing.items():
                 for at in range(0, len(keys), STORED_AT_ONCE):
                     step = LockKeys(transaction, owner, keys[at : at + STORED_AT_ONCE], 0)
                     self._proposals.submit(_step_request(partition, step), _ignore)
-        return not missing
+        return not missing and not self._proposals.waiting
 
     def _missing(self) -> dict[tuple[int, TransactionId, MemberId], list[EntryKey]]:
-        """The entries whose locks replicas do not know."""
+        """The entries whose locks replicas do not know; without those of transactions with a step in the log, which
+        may release them: nothing would release a lock that is stored behind it.
+        """
         found: dict[tuple[int, TransactionId, MemberId], list[EntryKey]] = {}
         for partition, locks in self._of.items():
             stored = self._state.copies[partition].locks.held
             for kept, lock in locks.held.items():
                 entry = entry_of(kept)
-                if kept not in stored and entry is not None:
+                logged = (partition, lock.transaction) in self._logged
+                if kept not in stored and entry is not None and not logged:
                     found.setdefault((partition, lock.transaction, lock.owner), []).append(entry)
         return found
 

@@ -32,6 +32,7 @@ COMMAND_BYTES = 1 << 20
 PROPOSED_MOST = 2
 LOST = Outcome(Status.MOVED, None, "another leader's entry has taken its place: it was not applied")
 LATE = Outcome(Status.UNKNOWN, None, "the partition's group has not agreed on it in time")
+BEHIND = Outcome(Status.MOVED, None, "earlier changes have timed out, and are not applied yet")
 STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended before it was known")
 
 _OWN_TTL = frozenset({Op.SET_TTL, Op.FILL})
@@ -65,6 +66,8 @@ class Proposals:
         self._out = zone.out
         self.waiting: list[_Waiting] = []
         self.placed: dict[int, Proposed] = {}
+        self._late_to = 0
+        """Newest place of the log whose changes have timed out; they may still be applied."""
 
     @property
     def unanswered(self) -> int:
@@ -84,7 +87,8 @@ class Proposals:
         if self.waiting or self.placed:
             self.waiting.append(([], BARRIER, on_done))
         else:
-            on_done(DONE)
+            applied = self._zone.groups.hosted[self._number].group.log.applied
+            on_done(DONE if applied >= self._late_to else BEHIND)
 
     def _with_lifetimes(self, request: Request) -> Request:
         """With those of the map where it names none."""
@@ -185,6 +189,7 @@ class Proposals:
         """Applied changes that have timed out, and those behind them, which would wait as long."""
         for index in [index for index, one in self.placed.items() if one.deadline_ns <= now_ns]:
             self._lose(index, LATE)
+            self._late_to = max(self._late_to, index)
             self.lose_waiting()
 
 

@@ -36,12 +36,12 @@ from enum import Enum
 from typing import Protocol
 
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
-from holdfast.core.model.decisions import Decision, Update
+from holdfast.core.model.decisions import Decision, LockChanges, Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.map_moves import EndMove, FillMap, MarkKind, decode_move_answer, decode_move_step
 from holdfast.core.model.operations import MOVING, STEPS, WHOLE, EntryEvent, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change, Record
-from holdfast.core.model.transactions import TransactionId, decode_step, lock_key
+from holdfast.core.model.transactions import decode_step, lock_key
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrite, ZoneWrites
 from holdfast.core.operations.map_operations import decide, decide_whole
@@ -107,8 +107,8 @@ class StateMachine:
         """Updates have terms, and counters outlive destroyed maps (raft_partition/Z-6)."""
         self._captures: list[StateCapture] = []
         """Being read, so they are informed before anything changes (raft_partition/Z-12)."""
-        self.released: list[tuple[int, TransactionId]] = []
-        """Transactions whose locks in a partition have ended since this list was emptied."""
+        self.lock_changes: list[tuple[int, LockChanges]] = []
+        """What steps have done to the locks of partitions since this list was emptied."""
 
     def _new_copy(self, partition: int) -> PartitionCopy:
         return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
@@ -183,8 +183,7 @@ class StateMachine:
         decision = decide_logged(copy, decode_step(request.value), self.now_ns())
         if decision.locks is not None:
             copy.locks.change(decision.locks)
-            if decision.locks.released:
-                self.released.append((copy.partition, decision.locks.released))
+            self.lock_changes.append((copy.partition, decision.locks))
         for update in decision.updates:
             held = self._open(copy, update.map, term)
             self._apply(held, update, term, on_event)

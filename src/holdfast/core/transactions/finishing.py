@@ -60,6 +60,8 @@ class Finish:
     """A step to these partitions may still be on its way."""
     locked: frozenset[int] = frozenset()
     """The transaction has no branch in these partitions, only locks, which are released."""
+    only_locks: bool = False
+    """It has no branch anywhere, as far as this member knows."""
     asked: dict[int, int] = field(default_factory=dict)
     """Open steps: ticket -> partition."""
     begun: bool = False
@@ -136,6 +138,11 @@ class Finishing:
             Finish(transaction, owner, partitions, Ending.ROLLING_BACK, set(partitions), fenced=fenced)
         )
 
+    def release(self, transaction: TransactionId, owner: MemberId, partitions: list[int]) -> None:
+        """Locks were found there, and no branch. If one has come meanwhile, it stays."""
+        left = set(partitions)
+        self._begin(Finish(transaction, owner, partitions, Ending.ROLLING_BACK, left, only_locks=True))
+
     def _begin(self, finish: Finish) -> None:
         assert finish.transaction not in self._running, "a transaction ends once"
         self._running[finish.transaction] = finish
@@ -160,7 +167,7 @@ class Finishing:
         if finish.ending is Ending.COMMITTING and partition not in finish.locked:
             return CommitBranch(finish.transaction)
         fence = partition in finish.fenced
-        return RollBackBranch(finish.transaction, finish.owner, finish.participants, fence)
+        return RollBackBranch(finish.transaction, finish.owner, finish.participants, fence, finish.only_locks)
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
         finish = self._of_ticket.pop(ticket)

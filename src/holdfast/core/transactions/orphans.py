@@ -125,10 +125,9 @@ class Orphans:
 
     def _recover(self, transaction: TransactionId, seen: SeenTransaction) -> None:
         branch = seen.branch
-        none: frozenset[int] = frozenset()
         if branch is None:
             # It was never prepared here; another branch that asks gets that answer.
-            self._finishing.roll_back(transaction, seen.owner, sorted(seen.partitions), none)
+            self._finishing.release(transaction, seen.owner, sorted(seen.partitions))
         elif branch.state is BranchState.PREPARED:
             self._finishing.ask(transaction, seen.owner, branch.participants)
         elif branch.state is BranchState.COMMITTED:
