@@ -64,7 +64,7 @@ def _locks(copy: PartitionCopy, *, owner: bool) -> list[str]:
 
 
 def _zones(member: MemberView) -> list[str]:
-    """What transactions have left in the replicas of zones: as `_locks`, and prepared branches."""
+    """Locks and prepared branches of transactions in the replicas of zones."""
     problems: list[str] = []
     for replica in member.consensus.zones.replicas():
         zone, group = place_of(replica.number)

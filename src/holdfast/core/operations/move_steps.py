@@ -11,7 +11,7 @@ Both engines decide them alike, as all updates of a step are one batch.
 - operations/V-3: No map is paused while a transaction has locked one of its entries: a prepared branch will be applied.
 - operations/V-5: A transaction writes an entry only where its map lives. Example: a transaction has read x, and holds
   no lock. The map moves into a zone, and the source forgets the move. If the source then took the prepare, which was
-  sent to the place of the read, it would write x where nobody reads it.
+  sent to the place of the read, it would write x where no reader finds it.
 
 Example for operations/V-2: leader 1 of the source sends fill 5 of attempt 1 and hangs. Leader 2 begins attempt 2, which
 empties the target, and completes it. When fill 5 arrives, attempt 2 is known, and its old values are ignored.
@@ -19,7 +19,8 @@ empties the target, and completes it. When fill 5 arrives, attempt 2 is known, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -82,15 +83,20 @@ def decide_move(
     return Decision(encode_move(MoveAnswer()), [_removal(name)])
 
 
+class EngineHere(Protocol):
+    def houses(self, name: str) -> bool:
+        """Whether the map lives in this engine, by the settings in force."""
+
+
 def moving_reason(
     maps: Mapping[str, MapReplica],
     moves: MovesInForce,
     step: TransactionStep,
-    lives_here: Callable[[str], bool] = lambda name: True,
+    engine: EngineHere | None = None,
 ) -> str:
     """Why a step of a transaction is rejected: a map that it names is being moved, or was; empty: it is not.
-    Transactions with locks from before may end (operations/V-3). `lives_here`: by the settings in force
-    (operations/V-5).
+    Transactions with locks from before may end (operations/V-3). `engine`: None: it was asked when the step was
+    logged (operations/V-5).
     """
     if isinstance(step, LockKeys):
         names, holds = {name for name, _ in step.keys}, step.confirm
@@ -101,7 +107,7 @@ def moving_reason(
     for name in sorted(names):
         if is_closed(maps, name) or (moves.is_leaving(name) and not holds):
             return f"the map {name!r} is being moved: roll the transaction back"
-        if not lives_here(name):
+        if engine is not None and not engine.houses(name):
             return f"the map {name!r} was moved to another engine: try the transaction again"
     return ""
 

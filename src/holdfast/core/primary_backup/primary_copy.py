@@ -182,7 +182,8 @@ class PrimaryCopy:
             self._out.notify(MapMarked(partition))
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
-    def _lives_here(self, name: str) -> bool:
+    def houses(self, name: str) -> bool:
+        """See operations/V-5."""
         return not self._moves.home(name)
 
     def store_locks(self, partition: int, most: int | None = None) -> None:
@@ -276,7 +277,7 @@ class PrimaryCopy:
             return decide_move(copy.maps, name, step_of_move, self._out.wall_ms(), opened_at, locked=locked)
         if op is Op.TRANSACT or op is Op.SETTLE:
             step = decode_step(request.value)
-            if why := moving_reason(copy.maps, self._moves, step, self._lives_here):
+            if why := moving_reason(copy.maps, self._moves, step, self):
                 return Decision(encode(StepResult(StepFate.REFUSED, why=why)))
             if _is_outdated(copy, step):
                 return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))

@@ -155,7 +155,7 @@ class LeaderLocks:
             done(Outcome(Status.OK, applied.answer(request.id)))
             return
         step = decode_step(request.value)
-        if why := moving_reason(copy.maps, self._zone.moves, step, self._lives_here):
+        if why := moving_reason(copy.maps, self._zone.moves, step, self):
             done(_said(StepResult(StepFate.REFUSED, why=why)))
         elif isinstance(step, LockKeys) and step.confirm:
             self._confirm(copy, step, done)
@@ -171,7 +171,8 @@ class LeaderLocks:
         else:
             self._log(copy.partition, step.transaction, request, done)
 
-    def _lives_here(self, name: str) -> bool:
+    def houses(self, name: str) -> bool:
+        """See operations/V-5."""
         return self._zone.sink.zone_of(name) == place_of(self._number)[0]
 
     def _branches(self, copy: PartitionCopy) -> TransactionBranches:
@@ -198,7 +199,7 @@ class LeaderLocks:
             done(outcome)
             return
         copy = self._state.copies[partition]
-        if why := moving_reason(copy.maps, self._zone.moves, step, self._lives_here):
+        if why := moving_reason(copy.maps, self._zone.moves, step, self):
             done(_said(StepResult(StepFate.REFUSED, why=why)))
             return
         decision = self._branches(copy).decide(step)

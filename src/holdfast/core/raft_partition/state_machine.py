@@ -108,7 +108,7 @@ class StateMachine:
         self._captures: list[StateCapture] = []
         """Being read, so they are informed before anything changes (raft_partition/Z-12)."""
         self.lock_changes: list[tuple[int, LockChanges]] = []
-        """What steps have done to the locks of partitions since this list was emptied."""
+        """Changes of locks in partitions, by steps that were applied since this list was emptied."""
 
     def _new_copy(self, partition: int) -> PartitionCopy:
         return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
