@@ -241,7 +241,9 @@ def test_the_sweep_looks_for_waits_and_once_a_second_for_orphans() -> None:
     one.out.now_ns += MILLISECOND
     one.transactions.sweep()
     one.deliver()
-    assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, GONE, [2], False, only_locks=True)]
+    assert [asked.step for asked in one.partitions.asked] == [
+        RollBackBranch(T1, GONE, [2], False, only_locks=True)
+    ]
     one.standing.state = type(one.standing.state).PARTING
     lock(one, 3, b"3" * 16, GONE)
     one.out.now_ns += 2000 * MILLISECOND
@@ -276,7 +278,9 @@ def test_when_members_go_what_they_keep_here_is_ended_at_once() -> None:
     view_changes(one)
     assert one.partitions.asked == []
     view_changes(one, gone=[CAT])
-    assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, CAT, [1], False, only_locks=True)]
+    assert [asked.step for asked in one.partitions.asked] == [
+        RollBackBranch(T1, CAT, [1], False, only_locks=True)
+    ]
 
 
 def test_many_that_a_member_leaves_are_ended_part_by_part() -> None:
@@ -346,7 +350,9 @@ def test_members_hear_each_other_about_owners_and_circles() -> None:
     one.transactions.on_owners_gone(BEN, OwnersGone([T1]))
     one.deliver()
     one.pass_time(10)
-    assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, BEN, [1], False, only_locks=True)]
+    assert [asked.step for asked in one.partitions.asked] == [
+        RollBackBranch(T1, BEN, [1], False, only_locks=True)
+    ]
     tx = one.begin()
     one.transactions.on_deadlock(BEN, DeadlockFound(tx, [T1]))
     one.deliver()
