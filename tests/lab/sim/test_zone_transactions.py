@@ -20,6 +20,7 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import HoldCommits, OperateIn, ResumeCommits, TransactionFate
 from holdfast.core.model.transactions import (
+    CommitBranch,
     KeyLock,
     PrepareBranch,
     RollBackBranch,
@@ -33,6 +34,7 @@ from holdfast.core.model.transactions import (
     lock_key,
 )
 from holdfast.core.raft_partition.zone_partition import ZonePartition
+from holdfast.core.transactions.member_transactions import HALF_DONE
 from holdfast_lab.check import leftovers
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
@@ -682,3 +684,31 @@ def test_a_map_is_not_destroyed_at_the_end_of_a_clearing_that_a_lock_has_overtak
     two.process.step(lambda: replication.propose(destroy, outcomes.append))
     assert replica.leads
     assert [outcome.status for outcome in outcomes] == [Status.MOVED]
+
+
+@pytest.mark.rule("transactions/M-1")
+def test_a_cut_is_taken_again_if_a_transaction_in_a_zone_is_half_done() -> None:
+    """Its coordinator dies between two commits, while commits are held up for the cut."""
+    stage, desks = stage_of(4)
+    one, two, three, _ = desks
+    za, zb = led_by(stage, two.process)[0], led_by(stage, three.process)[0]
+    tx, _ = prepared(stage, one, za, zb)
+    for desk in desks[1:]:
+        assert desk.order(HoldCommits(b"cut", 60_000)).fate is None
+    stage.wait(0.5)
+    commit = request_of(stage, za, CommitBranch(tx))
+    two.process.step(lambda: two.process.driver.execute(commit, lambda outcome: None))
+    one.process.crash()
+    stage.processes.remove(one.process)
+    stage.wait(15)
+    assert zvalues(stage, two.process, za, zb) == ["new", None], "a cut would show this"
+    resumed = [desk.order(ResumeCommits(b"cut")) for desk in desks[1:]]
+    stage.wait(1)
+    assert {told.answer.why for told in resumed if told.fate is TransactionFate.NOT_DONE} == {HALF_DONE}
+    stage.wait(30)
+    assert zvalues(stage, two.process, za, zb) == ["new", "new"]
+    for desk in desks[1:]:
+        desk.order(HoldCommits(b"next", 60_000))
+    stage.wait(1)
+    again = [desk.order(ResumeCommits(b"next")) for desk in desks[1:]]
+    assert {told.fate for told in again} == {TransactionFate.DONE}

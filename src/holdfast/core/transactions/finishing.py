@@ -236,6 +236,13 @@ class Finishing:
             self._go_on(finish)
         return held
 
+    def holds_up_others(self, me: MemberId) -> bool:
+        """Whether a transaction of another coordinator waits for the end of a hold: it may be half done."""
+        return any(
+            finish.owner != me and not finish.begun and finish.ending is not Ending.ROLLING_BACK
+            for finish in self._running.values()
+        )
+
     def _end_holds(self) -> None:
         now_ns = self._out.now_ns
         self._holds = {name: until_ns for name, until_ns in self._holds.items() if until_ns > now_ns}

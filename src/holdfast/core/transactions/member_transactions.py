@@ -1,4 +1,9 @@
-"""The transactions of a member: coordination, recovery and deadlock detection as one machine."""
+"""The transactions of a member: coordination, recovery and deadlock detection as one machine.
+
+- transactions/M-1: A member that ends a hold of commits reports it if the transaction of another coordinator waits for
+  that end here. Example: a coordinator commits in one partition of a zone and dies. The hold keeps its branch in
+  another one prepared, so a cut that was taken meanwhile has half of the transaction.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +42,7 @@ from holdfast.core.transactions.steps import Steps
 
 LOOK_AGAIN_NS = 10 * MILLISECOND
 """Pause between looks at partitions that became served here, so that many are looked at together."""
+HALF_DONE = "a transaction whose coordinator has gone was not ended yet"
 KEPT_TIMES = 2
 """A step with an unknown outcome may be on its way for so many call timeouts."""
 
@@ -54,6 +60,7 @@ class MemberTransactions:
     ) -> None:
         self.on = settings.transactional
         """Some map takes part in transactions."""
+        self._me = me
         self._membership = membership
         self.steps = Steps(out, routing)
         keep_ns = KEPT_TIMES * settings.limits.call_timeout_ms * MILLISECOND
@@ -94,9 +101,7 @@ class MemberTransactions:
             case HoldCommits():
                 self._hold(order, reply)
             case ResumeCommits():
-                held = self.finishing.resume(order.hold)
-                fate = TransactionFate.DONE if held else TransactionFate.NOT_DONE
-                reply(TransactionAnswer(fate, self._view()))
+                self._resume(order, reply)
 
     def _hold(self, order: HoldCommits, reply: Reply) -> None:
         if not self.on:
@@ -105,6 +110,14 @@ class MemberTransactions:
         for_ns = max(1, min(order.ms, HOLD_MS_MAX)) * MILLISECOND
         self.finishing.hold(order.hold, for_ns)
         self._holding.append((self._out.now_ns + for_ns, reply))
+
+    def _resume(self, order: ResumeCommits, reply: Reply) -> None:
+        """See transactions/M-1."""
+        more = self.on and self.orphans.look()
+        half_done = more or self.finishing.holds_up_others(self._me)
+        held = self.finishing.resume(order.hold)
+        fate = TransactionFate.DONE if held and not half_done else TransactionFate.NOT_DONE
+        reply(TransactionAnswer(fate, self._view(), HALF_DONE if held and half_done else ""))
 
     def _look_at_holds(self) -> None:
         now_ns, waiting = self._out.now_ns, self._holding
