@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import TRANSACTIONS_MAP, MapSettings, Settings
+from holdfast.core.model.decisions import Decision
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.map_moves import PauseMap, encode_move
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Request
+from holdfast.core.model.topology import MappedOn, TopologyVersion
 from holdfast.core.model.transactions import (
     AskBranch,
     CommitBranch,
@@ -24,6 +27,7 @@ from holdfast.core.model.transactions import (
     encode,
 )
 from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
+from holdfast.core.raft_partition.logged_steps import decide_logged, for_log
 from holdfast.core.raft_partition.partition_commands import ZoneCommand
 from holdfast.core.raft_partition.state_machine import StateMachine, Unapplied
 from holdfast.core.store.request_ids import split_mark
@@ -207,3 +211,26 @@ def test_stored_locks_are_known_to_all_replicas(replica: Replica, copied: str) -
     assert replica.step(RollBackBranch(T1, OWNER, [3], False)).fate is StepFate.DONE
     assert replica.locked == 0
     assert not replica.state.copies[3].maps[TRANSACTIONS_MAP].state.entries
+
+
+def test_entries_that_no_branch_keeps_change_freely(replica: Replica) -> None:
+    assert replica.prepare(T1, b"a") is StepFate.DONE
+    assert replica.request(Op.SET, b"b", b"x") is None
+    assert replica.value(b"b") == b"x"
+
+
+@pytest.mark.rule("raft_partition/Z-8")
+def test_nothing_is_prepared_or_locked_in_a_paused_map(replica: Replica) -> None:
+    replica.request(Op.MOVE, value=encode_move(PauseMap(1, 1)))
+    assert replica.prepare(T1, b"a") is StepFate.REFUSED
+    assert replica.step(LockKeys(T2, OWNER, [(MAP, b"a")], 0)).fate is StepFate.REFUSED
+    assert replica.locked == 0
+
+
+def test_the_log_decides_at_once_and_keeps_no_lock_that_only_a_leader_can_compare(replica: Replica) -> None:
+    replica.step(LockKeys(T1, OWNER, [(MAP, b"a")], 0))
+    decided = decide_logged(replica.state.copies[3], LockKeys(T2, OWNER, [(MAP, b"a")], 5), 0)
+    assert isinstance(decided, Decision) and not decided.updates
+    mapped = MappedOn(TopologyVersion(1, 2), 3, True)
+    step = PrepareBranch(T1, OWNER, [3], [], [], True, mapped, [(MAP, b"a")])
+    assert for_log(step) == PrepareBranch(T1, OWNER, [3], [], [], False)
