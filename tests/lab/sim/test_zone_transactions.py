@@ -22,9 +22,11 @@ from holdfast.core.model.transaction_orders import HoldCommits, OperateIn, Resum
 from holdfast.core.model.transactions import (
     CommitBranch,
     KeyLock,
+    LockKeys,
     PrepareBranch,
     RollBackBranch,
     StepFate,
+    StepResult,
     TransactionalWrite,
     TransactionId,
     TransactionStep,
@@ -712,3 +714,67 @@ def test_a_cut_is_taken_again_if_a_transaction_in_a_zone_is_half_done() -> None:
     stage.wait(1)
     again = [desk.order(ResumeCommits(b"next")) for desk in desks[1:]]
     assert {told.fate for told in again} == {TransactionFate.DONE}
+
+
+@pytest.mark.rule("raft_partition/L-4")
+def test_a_prepare_that_is_on_its_way_keeps_its_entries_from_other_transactions() -> None:
+    stage, (one, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    replica = stage.replicas(place(stage, za))[two.process]
+    other = LockKeys(b"u" * 16, one.process.driver.member.me, [(ZONED, wire_key(za))], 200)
+    answers: list[Outcome] = []
+
+    def both() -> None:
+        prepare = request_of(stage, za, prepare_of(stage, za, b"t" * 16))
+        two.process.driver.execute(prepare, lambda outcome: None)
+        two.process.driver.execute(request_of(stage, za, other), answers.append)
+
+    two.process.step(both)
+    stage.wait(1)
+    [answer] = answers
+    assert isinstance(answer.value, bytes) and decode_result(answer.value).fate is StepFate.LOCKED
+    held = replica.locks.of(place(stage, za)).held
+    assert {lock.transaction for lock in held.values()} == {b"t" * 16}
+
+
+@pytest.mark.rule("raft_partition/L-3")
+def test_a_lock_that_is_taken_before_a_transfer_is_stored_at_once() -> None:
+    stage, (one, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    replica = stage.replicas(place(stage, za))[two.process]
+    assert replica.locks.store(), "there is none yet"
+    told = one.start(one.begin(), Op.SET, za, "v")
+    stage.wait(0.2)
+    assert told.fate is TransactionFate.DONE
+    assert lock_key(ZONED, wire_key(za)) in replica.state.copies[place(stage, za)].locks.held
+
+
+@pytest.mark.rule("raft_partition/L-1")
+@pytest.mark.parametrize("when", ["before", "while it waits"])
+def test_a_leader_that_has_not_applied_everything_answers_no_lock(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, (one, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    lock = LockKeys(b"u" * 16, one.process.driver.member.me, [(ZONED, wire_key(za))], 200)
+    groups = two.process.driver.member.agreed.groups
+    replica = stage.replicas(place(stage, za))[two.process]
+    answers: list[Outcome] = []
+    if when == "before":
+        monkeypatch.setattr(groups, "current", lambda number: False)
+
+    def both() -> None:
+        stored = Request(Op.SET, ZONED, [place(stage, za)], wire_key(za), b"1")
+        two.process.driver.execute(stored, lambda outcome: None)
+        two.process.driver.execute(request_of(stage, za, lock), answers.append)
+
+    two.process.step(both)
+    monkeypatch.setattr(groups, "current", lambda number: False)
+    stage.wait(1)
+    assert not answers
+    assert replica.locks.count == (when != "before")
+    monkeypatch.undo()
+    stage.wait(5)
+    [answer] = answers
+    assert isinstance(answer.value, bytes)
+    assert decode_result(answer.value) == StepResult(StepFate.DONE, [b"1"])
