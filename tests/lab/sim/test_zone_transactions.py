@@ -35,6 +35,7 @@ from holdfast.core.model.transactions import (
     encode,
     lock_key,
 )
+from holdfast.core.model.zone_batches import ZoneWrites
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.transactions.member_transactions import HALF_DONE
 from holdfast_lab.check import leftovers
@@ -778,3 +779,18 @@ def test_a_leader_that_has_not_applied_everything_answers_no_lock(
     [answer] = answers
     assert isinstance(answer.value, bytes)
     assert decode_result(answer.value) == StepResult(StepFate.DONE, [b"1"])
+
+
+@pytest.mark.rule("raft_partition/L-2")
+def test_a_batch_of_a_session_is_not_proposed_over_a_lock() -> None:
+    stage, (one, two, _) = stage_of()
+    [za] = led_by(stage, two.process)
+    one.set(one.begin(), **{za: "v"})
+    replication = two.process.driver.member.agreed.zones.homes.zones[1].replication
+    outcomes: list[Outcome] = []
+    for key in (za, za + "other"):
+        writes = ZoneWrites([(ZONED, wire_key(key), b"w", 0, 0)], place(stage, za))
+        two.process.step(partial(replication.change, place(stage, za), [writes], outcomes.append))
+        stage.wait(0.5)
+    assert [outcome.status for outcome in outcomes] == [Status.MOVED, Status.OK]
+    assert zvalues(stage, one.process, za) == [None]
