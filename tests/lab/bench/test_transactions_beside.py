@@ -129,7 +129,7 @@ def test_the_load_notices_what_was_changed_behind_its_back(tmp_path: Path) -> No
         assert right.committed > 0
         client = HazelcastClient(cluster_members=[format_address(*system.addresses[0])])
         entries = client.get_map("transactions").blocking()
-        entries.set("hot-000000000003", "7".zfill(100))
+        entries.set("hot-000000000003", "7777777".zfill(100))
         entries.set("not one of them", "1")
         client.shutdown()
         wrong = load.run("hot", 0.2, **options)
