@@ -158,6 +158,9 @@ class Partitions:
     def zone_name(self, zone: int) -> str:
         return ""
 
+    def is_dropped(self, zone: int) -> bool:
+        return False
+
     def zone_problem(self, zone: str) -> str:
         return f"there is no zone {zone!r}"
 

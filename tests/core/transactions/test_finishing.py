@@ -84,15 +84,16 @@ class Ending(One):
 
 # -- transactions/F-1: what the outcome is
 
-FATES = (StepFate.PREPARED, StepFate.COMMITTED, StepFate.ROLLED_BACK)
+FATES = (StepFate.PREPARED, StepFate.COMMITTED, StepFate.ROLLED_BACK, StepFate.GONE)
 
 
 @pytest.mark.rule("transactions/F-1")
+@pytest.mark.rule("transactions/F-4")
 @given(st.lists(st.sampled_from(FATES), min_size=1, max_size=4), st.randoms())
 def test_it_commits_if_one_has_committed_or_all_are_prepared(
     fates: list[StepFate], order: random.Random
 ) -> None:
-    """Asked in any order, the first that is not prepared decides."""
+    """Asked in any order, the first that is not prepared decides; one whose zone is gone has no say."""
     partitions = list(range(len(fates)))
     one = Ending()
     one.finishing.ask(T1, BEN, partitions)
@@ -107,10 +108,10 @@ def test_it_commits_if_one_has_committed_or_all_are_prepared(
         question.fate(fate)
         seen.append(fate)
         one.deliver()
-        if fate is not StepFate.PREPARED:
+        if fate in (StepFate.COMMITTED, StepFate.ROLLED_BACK):
             break
-    decisive = seen[-1]
-    if decisive is StepFate.ROLLED_BACK:
+    commits = StepFate.COMMITTED in seen or set(seen) == {StepFate.PREPARED}
+    if not commits:
         wanted: list[TransactionStep] = [RollBackBranch(T1, BEN, partitions, True)] * len(partitions)
     else:
         wanted = [CommitBranch(T1)] * len(partitions)
@@ -125,7 +126,7 @@ def test_it_commits_if_one_has_committed_or_all_are_prepared(
     )
     assert one.ended.told == []
     one.say(*[StepFate.DONE] * len(partitions))
-    assert one.ended.told == [(T1, decisive is not StepFate.ROLLED_BACK)]
+    assert one.ended.told == [(T1, commits)]
     assert not one.finishing.runs(T1)
     assert (one.transactions.steps.waiting, one.finishing._of_ticket) == (0, {}), "nothing is left of it"
 

@@ -8,9 +8,11 @@ import pytest
 from tests.lab.sim.stage import clean
 from tests.lab.sim.test_map_moves import KEYS, PLAIN, MoveStage
 from tests.lab.sim.test_map_moves import settings as moving_settings
+from tests.lab.sim.test_zone_orders import order
 from tests.lab.sim.transaction_stage import Desk, Told, keys_at, taking_part, values
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
+from holdfast.actions.change_zone import DropZone
 from holdfast.actions.drain import Drain
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.events import ActionRequested
@@ -38,6 +40,7 @@ from holdfast.core.model.transactions import (
 from holdfast.core.model.zone_batches import ZoneWrites
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.transactions.member_transactions import HALF_DONE
+from holdfast.errors import RequestError
 from holdfast_lab.check import leftovers
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
@@ -794,3 +797,38 @@ def test_a_batch_of_a_session_is_not_proposed_over_a_lock() -> None:
         stage.wait(0.5)
     assert [outcome.status for outcome in outcomes] == [Status.MOVED, Status.OK]
     assert zvalues(stage, one.process, za) == [None]
+
+
+def dropped_under(stage: ZoneStage, one: ZoneDesk, two: ZoneDesk, three: ZoneDesk) -> tuple[Told, str]:
+    """The zone of a prepared branch is dropped. Returns the answer to the commit, and the key of the other branch."""
+    [za], [a] = led_by(stage, two.process), keys_at(stage, three.process, 1)
+    _, told = prepared(stage, one, za, a)
+    answer = order(stage, three.process, DropZone("z"))
+    assert not isinstance(answer, RequestError), answer
+    stage.wait(5)
+    return told, a
+
+
+@pytest.mark.rule("transactions/F-4")
+def test_a_transaction_ends_when_the_zone_of_a_branch_is_dropped() -> None:
+    stage, (one, two, three) = stage_of()
+    told, a = dropped_under(stage, one, two, three)
+    one.order(ResumeCommits(b"hold"))
+    stage.wait(5)
+    assert told.fate is TransactionFate.DONE
+    assert values(stage, two.process, a) == ["new"]
+    assert one.process.driver.member.transactions.finishing.quiet
+
+
+@pytest.mark.rule("transactions/F-4")
+def test_without_its_coordinator_and_the_zone_it_is_rolled_back() -> None:
+    stage, (one, two, three, _) = stage_of(4)
+    _, a = dropped_under(stage, one, two, three)
+    one.process.crash()
+    stage.processes.remove(one.process)
+    stage.wait(40)
+    assert values(stage, two.process, a) == [None]
+    put = stage.ask(three.process, Op.SET, a, "later")
+    stage.wait(2)
+    assert [answer.status for answer in put] == [Status.OK], "nothing is locked any more"
+    assert all(process.driver.member.transactions.finishing.quiet for process in stage.living())

@@ -208,6 +208,8 @@ class StepFate(IntEnum):
     REFUSED = 8
     REMAP = 9
     """The partition had another primary in the topology of the step: map it again."""
+    GONE = 10
+    """The zone was dropped, with all its entries. Never sent: the member that has the step finds it itself."""
 
 
 class StepResult(msgspec.Struct, frozen=True, array_like=True):

@@ -45,6 +45,9 @@ class BranchAccess:
         found = self._zones.homes.zones.get(zone)
         return found.name if found is not None else ""
 
+    def is_dropped(self, zone: int) -> bool:
+        return zone in self._zones.dropped
+
     def zone_problem(self, zone: str) -> str:
         if not self._out.does(ZONE_TRANSACTIONS):
             return TOO_OLD

@@ -128,6 +128,8 @@ class LeaderRouting:
         self._news: list[tuple[GroupNumber, int]] = []
         self._changed: set[int] = set()
         """Zones in which this member has begun or ended to lead a group in this step (raft_partition/R-4)."""
+        self.dropped: set[int] = set()
+        """Zones that were known here; no zone gets their numbers again."""
         self._elected: set[GroupNumber] = set()
         """Led here; their state may not include all committed entries yet."""
         self.homes.change()
@@ -191,6 +193,7 @@ class LeaderRouting:
         found = self._zones.pop(zone, None)
         if found is None:
             return
+        self.dropped.add(zone)
         del self._by_name[found.name]
         for number in [number for number in self._known if place_of(number)[0] == zone]:
             del self._known[number]

@@ -29,6 +29,9 @@ class BranchRouting(Protocol):
     def zone_name(self, zone: int) -> str:
         """Empty: the zone is not known here."""
 
+    def is_dropped(self, zone: int) -> bool:
+        """Whether this member knows that the zone was dropped, with all its entries."""
+
     def zone_problem(self, zone: str) -> str:
         """Why no map of this zone takes part in transactions; empty: they do."""
 

@@ -6,6 +6,8 @@ outcome, because a branch that was asked and is not prepared never will be (oper
 
 - transactions/F-1: A prepared branch is rolled back only if some branch is certainly not prepared.
 - transactions/F-2: The outcome is sent to a branch again and again until it has answered.
+- transactions/F-4: A branch in a zone that was dropped has no say, and no step to it is repeated. When its coordinator
+  has gone, too, the transaction is rolled back, unless another branch has committed.
 - transactions/F-3: Branches forget the outcome when all have it. If a step may still be on its way (a prepare without
   an answer), they keep it for a while longer, so that the late step is rejected.
 
@@ -56,6 +58,8 @@ class Finish:
     ending: Ending
     left: set[int]
     """Not answered yet; those that are being asked are among them."""
+    lacks: bool = False
+    """A branch is gone with its zone (transactions/F-4)."""
     fenced: frozenset[int] = frozenset()
     """A step to these partitions may still be on its way."""
     locked: frozenset[int] = frozenset()
@@ -195,10 +199,12 @@ class Finishing:
 
     def _answered(self, finish: Finish, partition: int, fate: StepFate) -> None:
         finish.left.discard(partition)
-        if fate is StepFate.PREPARED:
+        if fate is StepFate.PREPARED or fate is StepFate.GONE:
+            finish.lacks |= fate is StepFate.GONE
             if finish.left:
                 return
-            finish.ending = Ending.COMMITTING
+            # No branch has committed, so its caller has not heard that it did (transactions/F-4).
+            finish.ending = Ending.ROLLING_BACK if finish.lacks else Ending.COMMITTING
         else:
             committed = fate is StepFate.COMMITTED
             finish.ending = Ending.COMMITTING if committed else Ending.ROLLING_BACK

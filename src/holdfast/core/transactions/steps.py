@@ -59,13 +59,18 @@ class Steps:
     def send(
         self, step: TransactionStep, place: BranchPlace, receiver: StepReceiver, *, request_id: bytes = b""
     ) -> int:
-        """To the leader of the partition. The outcome is `NOT_READY` as long as its zone is not known here."""
+        """To the leader of the partition. The outcome is `NOT_READY` as long as its zone is not known here, and the
+        fate is `GONE` when it was dropped.
+        """
         zone, partition = split_place(place)
         name = self._routing.zone_name(zone) if zone else ""
         if zone and not name:
             self._tickets += 1
             self._receivers[self._tickets] = receiver
-            self.answered(self._tickets, Outcome(Status.NOT_READY, None, f"zone {zone} is not known here"))
+            outcome = Outcome(Status.NOT_READY, None, f"zone {zone} is not known here")
+            if self._routing.is_dropped(zone):
+                outcome = Outcome(Status.OK, encode(StepResult(StepFate.GONE, why="its zone was dropped")))
+            self.answered(self._tickets, outcome)
             return self._tickets
         op = Op.TRANSACT if begins(step) else Op.SETTLE
         request = Request(
