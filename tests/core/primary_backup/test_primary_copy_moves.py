@@ -53,6 +53,9 @@ class Moves:
         self.due = due
         self.leaving = leaving
 
+    def home(self, name: str) -> str:
+        return ""
+
     def is_due(self, name: str, step: MoveStep) -> bool:
         return self.due and name == "m" and step.number == NUMBER
 
