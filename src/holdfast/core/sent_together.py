@@ -10,7 +10,7 @@ answers return in one `Answers`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from holdfast.core.effects import Effect, Send
 from holdfast.core.messages import Answer, Answers, Forward, Forwards
@@ -57,8 +57,8 @@ def _message(parts: list[Forward | Answer]) -> Forward | Answer | Forwards | Ans
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], Forward):
-        return Forwards(parts)  # type: ignore[arg-type]
-    return Answers(parts)  # type: ignore[arg-type]
+        return Forwards(cast("list[Forward]", parts))
+    return Answers(cast("list[Answer]", parts))
 
 
 def _size_of(message: Forward | Answer) -> int:

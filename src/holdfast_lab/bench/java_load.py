@@ -211,7 +211,7 @@ class JavaLoad:
     def __init__(self, system: System, program: Program) -> None:
         self.system = system
         self.pids = [*system.pids, program.pid]
-        """Of the members and of the client."""
+        """Those of the members and of the client."""
         self._program = program
         program.order("fill", PATIENCE_S)
 

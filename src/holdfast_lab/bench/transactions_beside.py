@@ -40,8 +40,8 @@ ORDERS = ("ascending", "any")
 HOT_KEYS = 2
 HOT_THREADS = 64
 CLIENT_THREADS = 128
-"""Of each member, for requests of clients that wait for a lock. By their defaults Hazelcast has 20 for each core and
-Ignite 8, and 64 clients that wait would leave none to the one that could commit.
+"""Threads of each member for requests of clients that wait for a lock. By default Hazelcast has 20 for each
+core and Ignite 8. If all of them waited for a lock, the client that holds it could not commit.
 """
 PART = "bench transactions beside"
 MODULE = "holdfast_lab.bench.transactions_beside"
@@ -54,7 +54,7 @@ class Effort:
     hot_seconds: float
     hot_timeout_ms: int
     warm_up_s: float
-    """Of each kind, before the first round."""
+    """For each kind, before the first round."""
     threads: tuple[int, ...]
     keys: tuple[int, ...]
 
@@ -209,7 +209,7 @@ def hot_rows(found: Samples) -> list[list[str]]:
 
 
 def remarks(found: Samples) -> list[str]:
-    """What the checks found, in each system."""
+    """Results of the checks in each system."""
     rows = []
     for system in dict.fromkeys(case.system for case in found):
         mine = [(case, each) for case, samples in found.items() if case.system == system for each in samples]

@@ -25,7 +25,7 @@ interface Grid extends AutoCloseable {
     interface Transaction {
         void set(String key, String value);
 
-        /** The value, which nobody else changes before this transaction ends; or else it does not commit. */
+        /** The value. No other transaction changes it before this one ends; otherwise this one does not commit. */
         String getForUpdate(String key);
     }
 
