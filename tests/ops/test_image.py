@@ -12,13 +12,14 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from holdfast_lab.processes.local_cluster import free_ports
 
 ROOT = Path(__file__).parents[2]
 INSIDE = ("/opt/", "/src", "/wheels", "/var/lib/holdfast", "/etc/holdfast")
@@ -107,14 +108,6 @@ class Image:
 
     def words(self, label: str) -> list[str]:
         return [self.inside(word) for word in json.loads(self.labels[label])]
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @pytest.mark.slow

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from tests.ops.test_image import free_ports
 from tests.ops.test_manifests import COMPOSE, DOCKERFILE, ROOT, UNIT, container, environment, manifests
 
 from holdfast.config import load
+from holdfast_lab.processes.local_cluster import free_ports
 
 yaml = pytest.importorskip("yaml")
 

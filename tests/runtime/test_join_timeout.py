@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 import time
@@ -12,17 +11,16 @@ import pytest
 
 from holdfast import Member
 from holdfast.config import load
+from holdfast_lab.processes.local_cluster import free_ports
 
 
-def unused_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return int(door.getsockname()[1])
+def unused_addresses() -> list[str]:
+    return [f"127.0.0.1:{port}" for port in free_ports(2)]
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     """A member of its own process, with free ports, whose first seed is not there."""
-    seeds = f"127.0.0.1:{unused_port()},127.0.0.1:{unused_port()}"
+    seeds = ",".join(unused_addresses())
     command = [sys.executable, "-m", "holdfast", "start", "--member-port", "0", "--client-port", "0"]
     return subprocess.Popen(
         [*command, "--set", f"cluster.seeds={seeds}", *arguments],
@@ -65,7 +63,7 @@ def test_a_member_waits_for_ever_unless_told_otherwise() -> None:
 
 def test_a_member_in_a_program_gives_up_in_time_too() -> None:
     settings = {"member.member_port": 0, "member.client_port": 0, "cluster.join_timeout_ms": 300}
-    seeds = [f"127.0.0.1:{unused_port()}", f"127.0.0.1:{unused_port()}"]
+    seeds = unused_addresses()
 
     async def story() -> None:
         with pytest.raises(TimeoutError, match=r"in no cluster after 0\.3 s"):

@@ -20,6 +20,7 @@ from holdfast.replica_comparison.live import verify
 from holdfast.replica_comparison.repair import carry_out, make_plans
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire.values import from_stored, to_stored
+from holdfast_lab.processes.local_cluster import free_ports
 
 PARTITIONS = 31
 ROWS = {number: f"value {number}" for number in range(600)}
@@ -92,19 +93,11 @@ def test_a_sound_cluster_is_said_to_be() -> None:
                 assert unknown.exit_code == 2
                 assert "there is no map 'mm' with entries: did you mean 'm'? there are m" in unknown.stderr
             nobody = await asyncio.to_thread(
-                CliRunner().invoke, holdfast, ["verify", "-a", f"127.0.0.1:{free_port()}"]
+                CliRunner().invoke, holdfast, ["verify", "-a", f"127.0.0.1:{free_ports(1)[0]}"]
             )
             assert nobody.exit_code == 4, "no member can be reached"
 
     run(story())
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return int(door.getsockname()[1])
 
 
 def test_damage_is_found_by_kind_and_key() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
 from holdfast.spark.java import java_home
+from holdfast_lab.processes.local_cluster import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -29,9 +29,7 @@ def master(java: None, tmp_path: Path) -> Iterator[str]:
     import pyspark
 
     command = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    (port,) = free_ports(1)
     at = f"spark://127.0.0.1:{port}"
     work = ["--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"), at]
     deploy = "org.apache.spark.deploy"

@@ -30,6 +30,7 @@ from holdfast.config import TlsSettings
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Refused
+from holdfast.runtime.doors import tls_records
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.wire import doors, own
 from holdfast_lab.processes.local_cluster import LocalCluster
@@ -76,7 +77,7 @@ def grid(keys: Keys, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
         [
             f'[member]\nsockets = "{request.param}"',
             *("[tls]", *lines, 'client_certificates = "optional"'),
-            "[limits]\nunauthenticated_connections = 8",
+            "[limits]\nunauthenticated_connections = 8\nauth_timeout_ms = 60000",
         ]
     )
     with LocalCluster(2, config, tls=ClientTls(keys.ours.file)) as running:
@@ -412,22 +413,48 @@ def test_a_member_that_ends_leaves_no_handshake_behind(keys: Keys) -> None:
     run(story())
 
 
+def gather(client: socket.socket, address: str) -> None:
+    """Pass on both messages of the client's handshake, and what follows in one piece: the records arrive faster than
+    the member serves them one by one, however slow the client is. Returns when the member has closed.
+    """
+    with client, connect(address) as member, ThreadPoolExecutor(1) as pool:
+        answers = pool.submit(shutil.copyfileobj, member.makefile("rb", 0), client.makefile("wb", 0))
+        for _ in range(2):
+            member.sendall(client.recv(65536))
+        held = b""
+        while len(held) < 2 * tls_records.HOLLOW_BYTES:
+            held += client.recv(65536)
+        with suppress(ConnectionError):
+            member.sendall(held)
+            answers.result()
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes new keys on demand, and is not there")
 def test_new_keys_again_and_again_end_their_connection(grid: LocalCluster, keys: Keys) -> None:
     one = grid.alive[1]
-    flood = subprocess.Popen(
-        ["openssl", "s_client", "-connect", one.client_address, "-CAfile", keys.ours.file],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-    )
-    assert flood.stdin is not None
-    with suppress(BrokenPipeError):
-        for _ in range(2_000_000):
-            flood.stdin.write(b"k\n")
-    flood.wait(30)
-    flood.stdin.close()
+    with socket.create_server((HOST, 0)) as between, ThreadPoolExecutor(1) as pool:
+        gathered = pool.submit(lambda: gather(between.accept()[0], one.client_address))
+        flood = subprocess.Popen(
+            [
+                "openssl",
+                "s_client",
+                "-connect",
+                f"{HOST}:{between.getsockname()[1]}",
+                "-CAfile",
+                keys.ours.file,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
+        assert flood.stdin is not None
+        with suppress(BrokenPipeError):
+            while True:
+                flood.stdin.write(b"k\n")
+        gathered.result()
+        flood.wait()
+        flood.stdin.close()
     assert "its records are nearly empty" in one.log.read_text()
     with Client(one.client_address, tls=ClientTls(keys.ours.file)) as client:
         assert client.status().safe
