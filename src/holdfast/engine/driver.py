@@ -442,6 +442,8 @@ class Driver:
 
     def _handle(self, event: Event) -> None:
         assert self._busy and not self.stopped, "one step at a time, and none after the end"
+        lane = self.member.lane
+        assert not lane.open_records and not lane.open_puts, "a read buffer ends before an event is handled"
         now_ns = self.world.now_ns()
         assert now_ns >= self._out.now_ns, "this member's time never goes back"
         if self.recorded is not None:

@@ -480,6 +480,27 @@ def test_a_batch_is_sealed_before_anything_else_is_asked_of_the_member(
     assert len(grid.lane.seals) == 2
 
 
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_no_event_is_handled_while_a_read_buffer_is_open(
+    wire: Wire, grid: OneMemberGrid, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step of earlier requests ends before the lane writes: else a handover that begins in between would not know
+    of these writes, and they would have no batch.
+    """
+    known_map(wire)
+    done: list[str] = []
+    grid.lane.end_step = lambda: done.append("the step ends")
+    monkeypatch.setattr(grid.lane, "set", lambda *_: done.append("the lane writes"))
+    requests = [
+        map_size_codec.encode_request("m"),
+        map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1),
+    ]
+    whole = [wire.number(request, 1)[1] for request in requests]
+    for piece in [b"".join(whole)] if pieces == 1 else whole:
+        wire.session.receive(piece)
+    assert done == ["the step ends", "the lane writes"]
+
+
 def test_a_read_that_may_find_an_entry_ended_is_sealed_like_a_write(wire: Wire, grid: OneMemberGrid) -> None:
     known_map(wire)
     wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, 1000, partition=1)

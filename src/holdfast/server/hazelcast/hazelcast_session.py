@@ -225,6 +225,7 @@ class HazelcastSession:
         if room < 0:
             self._rest, flow.rest = (data, 0), True
             return
+        self._end_requests()
         if self._access.changes != self._access_seen:
             self._look_maps_up_again()
         at = self._serve_lane(data, 0, self._sink, self._names, self._longest, room)
@@ -248,6 +249,7 @@ class HazelcastSession:
             or flow.works
         ):
             return None
+        self._end_requests()
         access = self._access
         if not self._names and talk.rights.everything:
             self._names = self._served_maps.now()
@@ -444,7 +446,17 @@ class HazelcastSession:
         self._access_seen = self._access.changes
         self._names, self._zone_maps = {}, {}
 
+    def _end_requests(self) -> None:
+        """End the step of this turn's earlier requests before the lane serves, not later: then no event is handled
+        while a read buffer is open. Without that the lane's responses would come first if one acknowledgement
+        completed both.
+        """
+        if self._has_asked:
+            self._has_asked = False
+            self._lane.end_step()
+
     def _serve_entries(self, data: bytes, at: int) -> int:
+        self._end_requests()
         if self._access.changes != self._access_seen:
             self._look_maps_up_again()
         at = self._serve_lane(data, at, self._sink, self._names, self._longest, self._flow.left)
@@ -498,10 +510,6 @@ class HazelcastSession:
         else:
             answers = bytes(self._unsealed)
             self._unsealed.clear()
-            if self._has_asked:
-                # The lane's responses would come first if one acknowledgement completed both.
-                self._has_asked = False
-                self._lane.end_step()
             self._flow.held += len(answers)
             tally = self._tally
             if tally is None:
