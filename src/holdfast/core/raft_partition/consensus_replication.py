@@ -91,10 +91,12 @@ class ConsensusReplication:
                 done(Outcome(Status.OK, found.locks.holds(partition, request.key)))
             else:
                 found.reads.submit(request, done)
-        elif (waits := found.locks.wait_of(request)) is not None:
-            done(_ended(waits) if late or isinstance(waits, Decision) else waits)
-        else:
+        elif (waits := found.locks.wait_of(request)) is None:
             found.proposals.submit(request, done)
+        elif isinstance(waits, Wait) and not late:
+            done(waits)
+        else:
+            found.locks.reject(request, _ended(waits), done)
 
     def _rejection(self, found: ZonePartition, request: Request) -> Outcome | None:
         """Why a step of a move (operations/V-1, operations/V-3), or a request for a map that moves, is rejected."""

@@ -12,6 +12,9 @@
   Example: the coordinator is removed while alive. Its prepare is in the log, and not applied, when a member finds the
   lock without a branch, and sends a rollback. If the leader released the lock at once, another transaction would read
   the entry under a lock of its own, and the first one, which may commit, would change it then.
+- raft_partition/L-5: A change with an id is rejected because of a lock only when all changes that were submitted before
+  are applied, and its first try is not among them. Example: `try_put` x is in the log when a transaction locks x. Its
+  caller repeats it: False would be wrong, because the first try stores x.
 
 Example: a transaction locks x at member 1, leader in term 4, and member 2 becomes the leader of term 5. Another
 transaction may lock and change x there. The prepare of the first one fails at 2, because it holds no lock in term 5; at
@@ -36,7 +39,6 @@ from holdfast.core.model.transactions import (
     StepFate,
     StepResult,
     TransactionId,
-    TransactionStep,
     branch_key,
     decode_step,
     encode,
@@ -121,6 +123,21 @@ class LeaderLocks:
             return Wait(self._wait_ms, refused=LOCKED_TOO_LONG)
         return wait_for_lock(locks, request, self._wait_ms)
 
+    def reject(self, request: Request, rejection: Outcome, done: Decided) -> None:
+        """Answer a change that waits no longer for a lock (raft_partition/L-5)."""
+        if request.id:
+            self._proposals.after(partial(self._reject, request, rejection, done))
+        else:
+            done(rejection)
+
+    def _reject(self, request: Request, rejection: Outcome, done: Decided, outcome: Outcome) -> None:
+        if outcome.status is Status.OK and not self._zone.groups.current(self._number):
+            outcome = NOT_CURRENT
+        if outcome.status is Status.OK:
+            applied = self._state.copies[request.partitions[0]].applied(request.id, request.map)
+            outcome = rejection if applied is None else Outcome(Status.OK, applied.answer(request.id))
+        done(outcome)
+
     def hold_up(self, partition: int, changes: list[ZoneChanges]) -> bool:
         """Whether a lock is in the way of some of these changes."""
         locks = self._in_force(partition)
@@ -145,7 +162,7 @@ class LeaderLocks:
 
     # -- steps
 
-    def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
+    def submit(self, request: Request, done: Decided, *, late: bool) -> None:
         """Take a step of a transaction. `done` is called once; with a `Wait`: submit it again (`late`: at its end)."""
         copy = self._state.copies[request.partitions[0]]
         if not self._zone.groups.current(self._number):
@@ -263,11 +280,9 @@ class LeaderLocks:
         """After commands were applied: what they did to locks counts for the leader, too (raft_partition/L-4), and
         requests that have waited for locks that have ended are submitted again.
         """
-        changed = self._state.lock_changes
-        if changed:
-            for partition, changes in changed:
-                self._change(partition, changes)
-            changed.clear()
+        for partition, changes in self._state.lock_changes:
+            self._change(partition, changes)
+        self._state.lock_changes.clear()
 
     # -- transfer of the leadership
 
@@ -299,9 +314,8 @@ class LeaderLocks:
         return found
 
 
-def _step_request(partition: int, step: TransactionStep, request_id: bytes = b"") -> Request:
-    op = Op.TRANSACT if isinstance(step, LockKeys | PrepareBranch) else Op.SETTLE
-    return Request(op, TRANSACTIONS_MAP, [partition], value=encode(step), id=request_id)
+def _step_request(partition: int, step: LockKeys | PrepareBranch, request_id: bytes = b"") -> Request:
+    return Request(Op.TRANSACT, TRANSACTIONS_MAP, [partition], value=encode(step), id=request_id)
 
 
 def _said(result: StepResult) -> Outcome:
