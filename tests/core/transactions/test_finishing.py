@@ -426,6 +426,20 @@ def test_a_hold_ends_after_its_time(passed_ms: int, held: bool) -> None:
     assert one.finishing.resume(b"cut") is held
 
 
+@pytest.mark.rule("transactions/M-1")
+def test_only_transactions_of_others_that_have_not_begun_are_held_up() -> None:
+    one = Ending()
+    one.finishing.ask(T1, BEN, [1, 2])
+    one.finishing.hold(b"cut", 5000 * MILLISECOND)
+    one.finishing.roll_back(T2, BEN, [3], NOWHERE)
+    one.finishing.commit(b"3" * 16, ME, [4], NOWHERE)
+    assert not one.finishing.holds_up_others(ME)
+    one.finishing.ask(b"4" * 16, BEN, [5])
+    assert one.finishing.holds_up_others(ME)
+    one.finishing.resume(b"cut")
+    assert not one.finishing.holds_up_others(ME)
+
+
 def test_which_are_quiet() -> None:
     one = Ending()
     assert one.finishing.quiet

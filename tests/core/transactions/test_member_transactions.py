@@ -41,6 +41,8 @@ from holdfast.core.model.transactions import (
     encode,
 )
 from holdfast.core.transactions.mapping import Mapping
+from holdfast.core.transactions.member_transactions import HALF_DONE
+from holdfast.core.transactions.orphans import BEGUN_MOST
 from holdfast.core.transactions.steps import result_of
 from holdfast.errors import Refused
 
@@ -209,6 +211,47 @@ def test_a_hold_is_bounded(wanted_ms: int, held_ms: int) -> None:
     one.order(HoldCommits(b"b", wanted_ms))
     one.out.now_ns += held_ms * MILLISECOND
     assert one.fate(one.order(ResumeCommits(b"b"))) is NOT_DONE
+
+
+def prepared_by(one: One, owner: MemberId, transaction: bytes = T1) -> None:
+    writes = [TransactionalWrite(MAP, K1, b"v")]
+    one.partitions.decide(1, PrepareBranch(transaction, owner, [1, 2], writes, [], False))
+
+
+@pytest.mark.rule("transactions/M-1")
+def test_a_cut_is_valid_if_only_transactions_of_this_member_wait_for_its_end() -> None:
+    """None of them has begun to commit: the cut has nothing of them."""
+    one = One()
+    one.order(HoldCommits(b"cut", 5000))
+    token = committing(one)
+    assert one.fate(token) is None
+    answer = one.answer(one.order(ResumeCommits(b"cut")))
+    assert (answer.fate, answer.why) == (DONE, "")
+
+
+@pytest.mark.rule("transactions/M-1")
+def test_a_cut_is_rejected_for_an_orphan_that_no_periodic_check_has_found() -> None:
+    """Its coordinator was removed after the last check, and may have committed it elsewhere."""
+    one = One()
+    one.order(HoldCommits(b"cut", 5000))
+    prepared_by(one, GONE)
+    answer = one.answer(one.order(ResumeCommits(b"another")))
+    assert (answer.fate, answer.why) == (NOT_DONE, ""), "it holds nothing"
+    answer = one.answer(one.order(ResumeCommits(b"cut")))
+    assert (answer.fate, answer.why) == (NOT_DONE, HALF_DONE)
+
+
+@pytest.mark.rule("transactions/M-1")
+def test_a_cut_is_rejected_while_more_orphans_are_to_be_checked() -> None:
+    one = One()
+    for number in range(BEGUN_MOST + 1):
+        step = LockKeys(number.to_bytes(16, "big"), GONE, [(MAP, b"\0\0\0\1%d" % number)], 1000)
+        one.partitions.decide(1, step)
+    one.order(HoldCommits(b"cut", 5000))
+    answer = one.answer(one.order(ResumeCommits(b"cut")))
+    assert (answer.fate, answer.why) == (NOT_DONE, HALF_DONE)
+    one.order(HoldCommits(b"next", 5000))
+    assert one.fate(one.order(ResumeCommits(b"next"))) is DONE, "the last one has only locks"
 
 
 def nothing_takes_part() -> One:

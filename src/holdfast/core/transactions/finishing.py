@@ -244,10 +244,7 @@ class Finishing:
 
     def holds_up_others(self, me: MemberId) -> bool:
         """Whether a transaction of another coordinator waits for the end of a hold: it may be half done."""
-        return any(
-            finish.owner != me and not finish.begun and finish.ending is not Ending.ROLLING_BACK
-            for finish in self._running.values()
-        )
+        return any(finish.owner != me and not finish.begun for finish in self._running.values())
 
     def _end_holds(self) -> None:
         now_ns = self._out.now_ns
