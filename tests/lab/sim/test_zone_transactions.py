@@ -832,3 +832,28 @@ def test_without_its_coordinator_and_the_zone_it_is_rolled_back() -> None:
     stage.wait(2)
     assert [answer.status for answer in put] == [Status.OK], "nothing is locked any more"
     assert all(process.driver.member.transactions.finishing.quiet for process in stage.living())
+
+
+@pytest.mark.rule("transactions/F-4")
+def test_a_member_that_joins_after_a_zone_was_dropped_ends_its_transactions() -> None:
+    """It becomes the primary of prepared branches, and has never known the zone."""
+    settings = taking_part(zoned_settings())
+    stage = ZoneStage(3, settings=settings, spare=1)
+    one, two, three = (ZoneDesk(stage, process) for process in stage.processes)
+    [za] = led_by(stage, two.process)
+    keys = list({stage.partition(key): key for key in map(str, range(100))}.values())
+    prepared(stage, one, za, *keys)
+    answer = order(stage, three.process, DropZone("z"))
+    assert not isinstance(answer, RequestError), answer
+    new = stage.cluster.start(3)
+    stage.processes.append(new)
+    stage.until(stage.cluster.settled, what="the member has not joined")
+    assert any(row.owner == new.driver.member.me for row in new.driver.member.table.rows)
+    one.process.crash()
+    stage.processes.remove(one.process)
+    stage.wait(40)
+    assert values(stage, two.process, *keys) == [None] * len(keys)
+    puts = [stage.ask(three.process, Op.SET, key, "later") for key in keys]
+    stage.wait(2)
+    assert [answer.status for put in puts for answer in put] == [Status.OK] * len(keys)
+    assert all(process.driver.member.transactions.finishing.quiet for process in stage.living())

@@ -46,7 +46,7 @@ class BranchAccess:
         return found.name if found is not None else ""
 
     def is_dropped(self, zone: int) -> bool:
-        return zone in self._zones.dropped
+        return self._zones.is_dropped(zone)
 
     def zone_problem(self, zone: str) -> str:
         if not self._out.does(ZONE_TRANSACTIONS):

@@ -128,8 +128,8 @@ class LeaderRouting:
         self._news: list[tuple[GroupNumber, int]] = []
         self._changed: set[int] = set()
         """Zones in which this member has begun or ended to lead a group in this step (raft_partition/R-4)."""
-        self.dropped: set[int] = set()
-        """Zones that were known here; no zone gets their numbers again."""
+        self.numbered = 0
+        """Highest zone number that was given out, by this member's copy of the metastore. None is given out again."""
         self._elected: set[GroupNumber] = set()
         """Led here; their state may not include all committed entries yet."""
         self.homes.change()
@@ -147,6 +147,10 @@ class LeaderRouting:
     @property
     def led(self) -> list[GroupNumber]:
         return sorted(self._led)
+
+    def is_dropped(self, zone: int) -> bool:
+        """Also of a zone that was dropped before this member has started."""
+        return zone <= self.numbered and zone not in self._zones
 
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
         for number, (zone, replica) in self._clients.items():
@@ -193,7 +197,6 @@ class LeaderRouting:
         found = self._zones.pop(zone, None)
         if found is None:
             return
-        self.dropped.add(zone)
         del self._by_name[found.name]
         for number in [number for number in self._known if place_of(number)[0] == zone]:
             del self._known[number]

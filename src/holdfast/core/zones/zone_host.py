@@ -126,13 +126,14 @@ class ZoneHost:
         for entry in self._metastore.scan(ZONE_PREFIX):
             if (found := _descriptor(entry)) is not None:
                 zones[found.id] = found
-        given = KeysRead([self._metastore.get(IDS_KEY)], revision).value(IDS_KEY, int) or 0
+        given = _number(self._metastore.get(IDS_KEY))
         for zone in self._routing.known:
             # The zone was dropped, unless this state is older than the zone.
             if zone not in zones and zone <= given:
                 self._routing.forget(zone)
         for zone, found in sorted(zones.items()):
             self._routing.know(zone, found.settings.name, found.settings.partitions)
+        self._routing.numbered = given
         if not self._begun:
             self._beginning = self._metastore.read([TOPOLOGY_KEY], self)
         else:
@@ -140,13 +141,17 @@ class ZoneHost:
         self._tick_soon()
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
+        given = self._routing.numbered
         for before, after in changes:
+            if after.key == IDS_KEY:
+                given = _number(after)
             if (named := zone_of(after.key)) is None or named[1] != "descriptor":
                 continue
             if (found := _descriptor(after)) is not None:
                 self._routing.know(found.id, found.settings.name, found.settings.partitions)
             elif before.exists:
                 self._routing.forget(named[0])
+        self._routing.numbered = given  # Last, because a zone and its number are created by one change.
         if self._begun:
             self._controller.on_changes(self._now_ms(), changes)
         self._tick_soon()
@@ -339,6 +344,11 @@ class ZoneHost:
                     self._groups.running(number).transfer(node)
                 else:
                     self._to_hand_over.append(number)
+
+
+def _number(entry: MetastoreEntry) -> int:
+    """Highest zone number that was given out."""
+    return KeysRead([entry], 0).value(IDS_KEY, int) or 0
 
 
 def _descriptor(entry: MetastoreEntry) -> ZoneDescriptor | None:
