@@ -155,8 +155,8 @@ class Partitions:
     def zone_of(self, name: str) -> int:
         return 0
 
-    def zone_name(self, zone: int) -> str:
-        return ""
+    def knows_zone(self, zone: int) -> bool:
+        return False
 
     def is_dropped(self, zone: int) -> bool:
         return False

@@ -12,7 +12,7 @@ from tests.lab.sim.test_zone_orders import order
 from tests.lab.sim.transaction_stage import Desk, Told, keys_at, taking_part, values
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
-from holdfast.actions.change_zone import DropZone
+from holdfast.actions.change_zone import DropZone, RenameZone
 from holdfast.actions.drain import Drain
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.events import ActionRequested
@@ -36,10 +36,12 @@ from holdfast.core.model.transactions import (
     decode_result,
     encode,
     lock_key,
+    zone_engine,
 )
 from holdfast.core.model.zone_batches import ZoneWrites
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.transactions.member_transactions import HALF_DONE
+from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.errors import RequestError
 from holdfast_lab.check import leftovers
 from holdfast_lab.sim.ablations.switching import ablated
@@ -527,7 +529,7 @@ def prepare_of(stage: ZoneStage, key: str, transaction: TransactionId) -> Prepar
 
 def request_of(stage: ZoneStage, key: str, step: TransactionStep) -> Request:
     op = Op.TRANSACT if begins(step) else Op.SETTLE
-    return Request(op, TRANSACTIONS_MAP, [place(stage, key)], value=encode(step), expected=b"z")
+    return Request(op, TRANSACTIONS_MAP, [place(stage, key)], value=encode(step), expected=zone_engine(1))
 
 
 @pytest.mark.rule("raft_partition/L-4")
@@ -857,3 +859,45 @@ def test_a_member_that_joins_after_a_zone_was_dropped_ends_its_transactions() ->
     stage.wait(2)
     assert [answer.status for put in puts for answer in put] == [Status.OK] * len(keys)
     assert all(process.driver.member.transactions.finishing.quiet for process in stage.living())
+
+
+def stored(stage: ZoneStage, key: str) -> str | None:
+    """In the first zone, whatever its name."""
+    value = stage.replicas(place(stage, key))[stage.leader(place(stage, key))].look(
+        place(stage, key), ZONED, wire_key(key)
+    )
+    return value.decode() if value is not None else None
+
+
+def test_a_prepared_transaction_is_committed_in_a_zone_that_was_renamed() -> None:
+    stage, (one, two, three) = stage_of()
+    [za], [a] = led_by(stage, two.process), keys_at(stage, three.process, 1)
+    _, told = prepared(stage, one, za, a)
+    answer = order(stage, three.process, RenameZone("z", "y"))
+    assert not isinstance(answer, RequestError), answer
+    one.order(ResumeCommits(b"hold"))
+    stage.wait(5)
+    assert told.fate is TransactionFate.DONE
+    assert [stored(stage, za), *values(stage, two.process, a)] == ["new", "new"]
+    assert kept(stage) == 0
+
+
+@pytest.mark.rule("transactions/S-1")
+def test_a_step_reaches_its_zone_although_another_one_has_its_name() -> None:
+    """The coordinator does not know yet that two zones have exchanged their names. A commit that reached the other zone
+    would find no branch there, and be taken for done.
+    """
+    stage, (one, two, three) = stage_of()
+    [za], [a] = led_by(stage, two.process), keys_at(stage, three.process, 1)
+    stage.create(ZoneSettings("x", partitions=stage.settings.partitions.count, replicas=3))
+    stage.wait(10)
+    _, told = prepared(stage, one, za, a)
+    for desk in (two, three):
+        routing = desk.process.driver.member.agreed.zones
+        for number, name in ((1, "between"), (2, "z"), (1, "x")):
+            routing.know(number, name, stage.settings.partitions.count)
+    one.order(ResumeCommits(b"hold"))
+    stage.wait(5)
+    assert told.fate is TransactionFate.DONE
+    assert [stored(stage, za), *values(stage, two.process, a)] == ["new", "new"]
+    assert kept(stage) == 0

@@ -110,7 +110,9 @@ primary. The map may live in the other one.
 """
 
 STEPS = frozenset({Op.TRANSACT, Op.SETTLE})
-"""Steps of transactions. `expected` = the zone of their branch, or nothing for the partitions with a primary."""
+"""Steps of transactions. `expected` = the zone of their branch (`zone_engine`), or nothing for the partitions with a
+primary.
+"""
 
 BETWEEN_MEMBERS = frozenset({Op.PIN, *STEPS, *MOVING})
 

@@ -38,6 +38,15 @@ def split_place(place: BranchPlace) -> tuple[int, PartitionId]:
     return place_of(place) if place >= GROUPS_FROM else (0, place)
 
 
+def zone_engine(zone: int) -> bytes:
+    """The zone of a step, as its request names it (`Request.expected`); 0: none."""
+    return zone.to_bytes(4, "big") if zone else b""
+
+
+def zone_of_engine(engine: bytes) -> int:
+    return int.from_bytes(engine[:4], "big")
+
+
 class TransactionalWrite(msgspec.Struct, frozen=True, array_like=True):
     map: str
     key: bytes

@@ -41,12 +41,11 @@ class BranchAccess:
     def zone_of(self, name: str) -> int:
         return self._zones.zone_of(name) or 0
 
-    def zone_name(self, zone: int) -> str:
-        found = self._zones.homes.zones.get(zone)
-        return found.name if found is not None else ""
+    def knows_zone(self, zone: int) -> bool:
+        return zone in self._zones.homes.zones
 
     def is_dropped(self, zone: int) -> bool:
-        return self._zones.is_dropped(zone)
+        return zone <= self._zones.numbered and not self.knows_zone(zone)
 
     def zone_problem(self, zone: str) -> str:
         if not self._out.does(ZONE_TRANSACTIONS):

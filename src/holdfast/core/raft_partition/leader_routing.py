@@ -148,10 +148,6 @@ class LeaderRouting:
     def led(self) -> list[GroupNumber]:
         return sorted(self._led)
 
-    def is_dropped(self, zone: int) -> bool:
-        """Also of a zone that was dropped before this member has started."""
-        return zone <= self.numbered and zone not in self._zones
-
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
         for number, (zone, replica) in self._clients.items():
             # Called twenty times a second, and most partitions wait for nothing.

@@ -10,6 +10,7 @@ from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.model.levels import SHARED_GROUPS, ZONE_IDLE_TIMES
 from holdfast.core.model.operations import MOVING, STEPS, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.transactions import zone_of_engine
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.zone_partition import ZonePartition
@@ -184,18 +185,23 @@ class MapHomes:
         router = found.router if isinstance(found, RoutedZone) else found
         return router.refusals.rejection(request)
 
+    def _zone_name(self, request: Request) -> str:
+        if _names_its_engine(request):
+            return request.expected.decode(errors="replace")
+        return self._settings.map(request.map).raft_zone
+
     def find(self, request: Request) -> RoutedZone | Outcome:
         """The zone that serves the request, or the response if none can."""
-        if _names_its_engine(request):
-            name = request.expected.decode(errors="replace")
+        if request.op in STEPS:
+            zone = zone_of_engine(request.expected)
+            if zone not in self.zones:
+                return Outcome(Status.NOT_READY, None, f"zone {zone} is not known here")
         else:
-            name = self._settings.map(request.map).raft_zone
-        zone = self.by_name.get(name)
-        if zone is None:
-            detail = (
-                f"map {request.map!r} lives in zone {name!r}, and there is none: holdfast zone create {name}"
-            )
-            return Outcome(Status.NOT_READY, None, detail)
+            name = self._zone_name(request)
+            zone = self.by_name.get(name, 0)
+            if not zone:
+                detail = f"map {request.map!r} lives in zone {name!r}, and there is none: holdfast zone create {name}"
+                return Outcome(Status.NOT_READY, None, detail)
         if not self.zones[zone].serves_maps(self._out.level):
             return Outcome(Status.FAILED, None, unserved_reason(self.zones[zone]))
         if request.max_idle_ms > 0 and not self._out.does(ZONE_IDLE_TIMES):
@@ -204,8 +210,8 @@ class MapHomes:
 
 
 def _names_its_engine(request: Request) -> bool:
-    """Whether `expected` is a zone, or empty for the partitions with a primary, whatever the map's settings say: in
-    steps of moves and of transactions, and in questions about locks.
+    """Whether `expected` names a zone (in steps of transactions by number), or is empty for the partitions with a
+    primary, whatever the map's settings say: in steps of moves and of transactions, and in questions about locks.
     """
     op = request.op
     return op in MOVING or op in STEPS or (op is Op.CONTAINS_KEY and request.map == TRANSACTIONS_MAP)

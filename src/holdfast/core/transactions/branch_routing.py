@@ -26,8 +26,7 @@ class BranchRouting(Protocol):
     def zone_of(self, name: str) -> int:
         """The number of the map's zone; 0: it lives in none that is known here."""
 
-    def zone_name(self, zone: int) -> str:
-        """Empty: the zone is not known here."""
+    def knows_zone(self, zone: int) -> bool: ...
 
     def is_dropped(self, zone: int) -> bool:
         """Whether this member knows that the zone was dropped, with all its entries."""

@@ -1,4 +1,9 @@
-"""Steps of transactions: sent to their partitions as requests, and their answers."""
+"""Steps of transactions: sent to their partitions as requests, and their answers.
+
+- transactions/S-1: A step names its zone by number. Example: zones z and x exchange their names, and a coordinator that
+  has not heard of it commits a branch in z. Where z is the other zone by now, the commit would find no branch, and be
+  taken for done: the branch would stay, and be rolled back in the end.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ from holdfast.core.model.transactions import (
     decode_result,
     encode,
     split_place,
+    zone_engine,
 )
 from holdfast.core.outbox import Outbox
 from holdfast.core.routing.pending import Within
@@ -63,8 +69,7 @@ class Steps:
         fate is `GONE` when it was dropped.
         """
         zone, partition = split_place(place)
-        name = self._routing.zone_name(zone) if zone else ""
-        if zone and not name:
+        if zone and not self._routing.knows_zone(zone):
             self._tickets += 1
             self._receivers[self._tickets] = receiver
             outcome = Outcome(Status.NOT_READY, None, f"zone {zone} is not known here")
@@ -73,8 +78,9 @@ class Steps:
             self.answered(self._tickets, outcome)
             return self._tickets
         op = Op.TRANSACT if begins(step) else Op.SETTLE
+        engine = zone_engine(zone)
         request = Request(
-            op, TRANSACTIONS_MAP, [partition], value=encode(step), expected=name.encode(), id=request_id
+            op, TRANSACTIONS_MAP, [partition], value=encode(step), expected=engine, id=request_id
         )
         return self.ask(request, receiver)
 
