@@ -12,7 +12,7 @@ from tests.lab.sim.test_zone_orders import order
 from tests.lab.sim.transaction_stage import Desk, Told, keys_at, taking_part, values
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
-from holdfast.actions.change_zone import DropZone, RenameZone
+from holdfast.actions.change_zone import DropZone, RenameZone, ResetZone
 from holdfast.actions.drain import Drain
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.events import ActionRequested
@@ -901,3 +901,35 @@ def test_a_step_reaches_its_zone_although_another_one_has_its_name() -> None:
     assert told.fate is TransactionFate.DONE
     assert [stored(stage, za), *values(stage, two.process, a)] == ["new", "new"]
     assert kept(stage) == 0
+
+
+@pytest.mark.rule("transactions/F-2")
+@pytest.mark.parametrize("coordinator", [pytest.param("lives", marks=pytest.mark.slow), "is gone"])
+def test_a_prepared_transaction_ends_in_a_group_that_was_reset(coordinator: str) -> None:
+    """The group of one branch has lost its majority for good, and continues with the replica that is left."""
+    stage, desks = stage_of(7)
+    one, two, *_ = desks
+    others = {desk.process.driver.member.agreed.groups.me: desk for desk in desks[3:]}
+    za, lost = next(
+        (key, lost)
+        for key in map("z{}".format, range(1000))
+        if len(lost := stage.voters(place(stage, key)) & others.keys()) == 2
+        and one.process not in stage.replicas(place(stage, key))
+    )
+    dead = [others[node] for node in sorted(lost)] + ([one] if coordinator == "is gone" else [])
+    died = {desk.process for desk in dead}
+    a = next(key for key in map(str, range(1000)) if not {stage.owner_of(key), *stage.backups_of(key)} & died)
+    _, told = prepared(stage, one, za, a)
+    for desk in dead:
+        desk.process.crash()
+        stage.processes.remove(desk.process)
+    stage.wait(20)
+    assert not any(replica.leads for replica in stage.replicas(place(stage, za)).values())
+    answer = order(stage, two.process, ResetZone("z", [place(stage, za)]), 20)
+    assert not isinstance(answer, RequestError), answer
+    stage.wait(20)
+    if coordinator == "lives":
+        assert told.fate is TransactionFate.DONE
+    assert [stored(stage, za), *values(stage, two.process, a)] == ["new", "new"]
+    stage.zput(two.process, za, "later")
+    stage.until(lambda: kept(stage) == 0, what="an outcome is not forgotten")
