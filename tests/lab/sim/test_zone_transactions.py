@@ -14,11 +14,13 @@ from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
 from holdfast.actions.change_zone import DropZone, RenameZone, ResetZone
 from holdfast.actions.drain import Drain
+from holdfast.actions.upgrade import Upgrade
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.events import ActionRequested
 from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, ZONE_TRANSACTIONS, FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import HoldCommits, OperateIn, ResumeCommits, TransactionFate
 from holdfast.core.model.transactions import (
@@ -933,3 +935,41 @@ def test_a_prepared_transaction_ends_in_a_group_that_was_reset(coordinator: str)
     assert [stored(stage, za), *values(stage, two.process, a)] == ["new", "new"]
     stage.zput(two.process, za, "later")
     stage.until(lambda: kept(stage) == 0, what="an outcome is not forgotten")
+
+
+def test_maps_in_zones_take_part_as_soon_as_the_level_is_raised() -> None:
+    """A member of the former level is replaced, and the level is raised, while transactions run."""
+    before = FeatureLevels(LOWEST, ZONE_TRANSACTIONS - 1)
+    stage = ZoneStage(
+        4,
+        settings=taking_part(zoned_settings()),
+        builds=[before, *[OF_THIS_BUILD] * 3],
+    )
+    one, two, three, _ = (ZoneDesk(stage, process) for process in stage.processes)
+    [za] = led_by(stage, three.process)
+    a, b = keys_at(stage, three.process, 2)
+    for desk in (one, two):
+        tx = desk.begin()
+        desk.set(tx, **{b: "1"})
+        told = desk.start(tx, Op.SET, za, "1")
+        stage.wait(1)
+        assert told.fate is TransactionFate.NOT_DONE and "holdfast cluster upgrade" in told.answer.why, (
+            told.answer
+        )
+        desk.roll_back(tx)
+    tx = two.begin(timeout_ms=300_000)
+    two.set(tx, **{a: "new"})
+    one.process.step(partial(one.process.driver.handle, ActionRequested(Drain())))
+    stage.until(lambda: one.process.driver.stopped, seconds=100, what="it has not left")
+    stage.cluster.builds[0] = OF_THIS_BUILD
+    stage.processes[0] = stage.cluster.start(0)
+    stage.until(stage.cluster.settled, what="the member has not joined")
+    two.process.step(partial(two.process.driver.handle, ActionRequested(Upgrade(ZONE_TRANSACTIONS))))
+    stage.wait(5)
+    assert {picture.level for picture in stage.cluster.pictures()} == {ZONE_TRANSACTIONS}
+    two.set(tx, **{za: "new"})
+    told = two.commit(tx)
+    stage.wait(2)
+    assert told.fate is TransactionFate.DONE
+    assert [*zvalues(stage, two.process, za), *values(stage, three.process, a, b)] == ["new", "new", None]
+    ended(stage)
