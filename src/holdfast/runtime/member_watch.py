@@ -87,7 +87,7 @@ class MemberWatch:
                 picture.open_since,
                 names,
                 self._lines,
-                heard=self._traces.slow if self._traces is not None else lambda told: None,
+                on_ended=self._traces.slow if self._traces is not None else lambda told: None,
             )
             self._look_at_operations(self._slow)
         if self._traces is not None:

@@ -17,6 +17,7 @@ from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.engine.ports import Create, Sync, Write
 from holdfast.runtime.disk.real_disk import RealDisk
 from holdfast.runtime.disk.slow_disk import DeedClock, DiskWatch
+from holdfast.runtime.logs import slow_operations
 from holdfast.runtime.logs.limited_lines import LINES, LimitedLines
 from holdfast.runtime.logs.slow_operations import KEPT, SlowOperations
 
@@ -84,8 +85,14 @@ def test_what_took_long_is_told_when_it_has_ended_with_who_was_waited_for() -> N
     assert waiting.look(50) == [told], "once"
 
 
-def test_the_last_are_kept_and_a_few_are_written(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_last_are_kept_and_a_few_are_written(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = Waiting()
+    built = []
+    monkeypatch.setattr(
+        slow_operations.msgspec.structs, "asdict", lambda one: built.append(one) or asdict(one)
+    )
     with caplog.at_level(logging.INFO, "holdfast"):
         for number in range(3 * KEPT):
             waiting.writes(number)
@@ -93,7 +100,7 @@ def test_the_last_are_kept_and_a_few_are_written(caplog: pytest.LogCaptureFixtur
         waiting.open.clear()
         assert len(waiting.look(50)) == KEPT
     assert waiting.slow.count == 3 * KEPT
-    assert len(caplog.messages) == LINES
+    assert len(caplog.messages) == len(built) == LINES, "a line that the limit drops is not built"
     assert all(len(line.splitlines()) == 1 for line in caplog.messages)
 
 

@@ -45,6 +45,11 @@ class LimitedLines:
         extra: dict[str, object] | None = None,
     ) -> None:
         """Log the line unless its kind has reached the limit. `extra`: further fields of the record."""
+        if self.admit(kind, level):
+            log.log(level, line, *said, exc_info=error, extra=extra)
+
+    def admit(self, kind: str, level: int = logging.WARNING) -> bool:
+        """Whether one more line of this kind may be logged; it is counted. For lines that are costly to build."""
         now_s = self._clock()
         known = self._kinds.get(kind)
         if known is None or now_s - known.began_s >= PERIOD_S:
@@ -56,6 +61,6 @@ class LimitedLines:
                 )
         if known.told >= LINES:
             known.left_out += 1
-            return
+            return False
         known.told += 1
-        log.log(level, line, *said, exc_info=error, extra=extra)
+        return True

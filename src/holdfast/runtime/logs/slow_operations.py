@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.member_status import SlowOperation, SlowOperationsStatus
 from holdfast.core.model.open_operations import Followed, Mark, OpenOperation
-from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
+from holdfast.runtime.logs.limited_lines import LimitedLines, log, quoted
 from holdfast.runtime.logs.process_log import FIELDS
 
 KEPT = 100
@@ -36,10 +36,10 @@ class SlowOperations:
         names: Callable[[], Mapping[MemberId, str]],
         lines: LimitedLines,
         clock: Callable[[], int] = time.monotonic_ns,
-        heard: Callable[[SlowOperation], None] = lambda told: None,
+        on_ended: Callable[[SlowOperation], None] = lambda _: None,
     ) -> None:
         """`open_since`: operations waiting since before then (`MemberView.open_since`). `names`: of members.
-        `clock`: the member's, in ns. `heard` is called with each that has ended.
+        `clock`: the member's, in ns. `on_ended` is called with each that has ended.
         """
         assert limit_ms > 0, "slow operations are reported"
         self._limit_ns = limit_ms * MILLISECOND
@@ -48,7 +48,7 @@ class SlowOperations:
         self._names = names
         self._lines = lines
         self._clock = clock
-        self._heard = heard
+        self._on_ended = on_ended
         self._followed: dict[Mark, OpenOperation] = {}
         self._kept: deque[SlowOperation] = deque(maxlen=KEPT)
         self.count = 0
@@ -67,12 +67,12 @@ class SlowOperations:
                 self._ended(one, now_ns)
 
     def _ended(self, one: OpenOperation, now_ns: int) -> None:
-        self.told(self._told(one, now_ns, time.time_ns() // MILLISECOND))
+        self.record(self._described(one, now_ns, time.time_ns() // MILLISECOND))
 
     def stalled(self, late_s: float) -> None:
         """Report a stall of the event loop, which delayed every request that arrived during it."""
         if late_s * 1e9 >= self._limit_ns:
-            self.told(
+            self.record(
                 SlowOperation(
                     ended_ms=time.time_ns() // MILLISECOND,
                     took_ms=round(1000 * late_s),
@@ -84,21 +84,18 @@ class SlowOperations:
                 )
             )
 
-    def told(self, told: SlowOperation) -> None:
+    def record(self, operation: SlowOperation) -> None:
+        """Keep an operation that has ended, and log it if the rate limit permits."""
         self.count += 1
-        self._kept.append(told)
-        self._heard(told)
-        fields = msgspec.structs.asdict(told)
-        words = " ".join(f"{name}={quoted(value)}" for name, value in fields.items() if name != "ended_ms")
-        self._lines.write(
-            "slow operations",
-            "slow operation: %s",
-            words,
-            level=logging.INFO,
-            extra={FIELDS: {"event": "slow operation", **fields}},
-        )
+        self._kept.append(operation)
+        self._on_ended(operation)
+        if self._lines.admit("slow operations", logging.INFO):
+            fields = msgspec.structs.asdict(operation)
+            text = " ".join(f"{name}={quoted(value)}" for name, value in fields.items() if name != "ended_ms")
+            extra = {FIELDS: {"event": "slow operation", **fields}}
+            log.info("slow operation: %s", text, extra=extra)
 
-    def _told(self, one: OpenOperation, now_ns: int, ended_ms: int | None) -> SlowOperation:
+    def _described(self, one: OpenOperation, now_ns: int, ended_ms: int | None) -> SlowOperation:
         names = self._names()
         places = {
             quoted(name): _shown(sorted(partitions))
@@ -123,7 +120,7 @@ class SlowOperations:
             self._limit_ns // MILLISECOND,
             self.count,
             list(self._kept),
-            [self._told(one, now_ns, None) for one in running],
+            [self._described(one, now_ns, None) for one in running],
         )
 
 
