@@ -821,7 +821,7 @@ def test_entries_are_stored_together_in_a_transaction_of_their_own() -> None:
     one.serve()
     assert one.fate(token) is DONE
     assert one.partitions.value(1, K1) == b"3"
-    one.pass_time(1000)
+    one.pass_time(2500)
     one.serve()
     assert one.partitions.kept == 0
     assert one.transactions.coordinator.running.size == 0

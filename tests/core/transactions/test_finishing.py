@@ -24,6 +24,7 @@ from holdfast.core.model.transactions import (
     TransactionId,
     TransactionStep,
 )
+from holdfast.core.transactions import finishing
 from holdfast.core.transactions.finishing import Finishing
 
 T1, T2 = b"1" * 16, b"2" * 16
@@ -256,7 +257,7 @@ def test_branches_forget_an_outcome_when_all_have_it_and_nothing_is_on_its_way(d
     assert one.states(1, 2) == [BranchState.COMMITTED] * 2
     assert one.wrote(1, 2) == [True, True]
     assert (one.finishing.keeps(T1), one.finishing.remembered) == (True, 1)
-    kept_ms = 20_000 if doubted else 1000
+    kept_ms = 20_000 if doubted else 2500
     assert one.timer_ms == kept_ms
     one.pass_time(kept_ms - 1)
     assert one.steps() == []
@@ -297,11 +298,11 @@ def test_nothing_is_kept_of_a_rollback_of_which_nothing_is_on_its_way() -> None:
 
 
 def test_what_is_forgotten_at_one_time_is_one_step_for_each_partition() -> None:
-    """At each full second, however long an outcome has been known."""
+    """At multiples of `FORGET_NS`, however long an outcome has been known."""
     one = Ending()
     one.finishing.commit(T1, ME, [1, 2], NOWHERE)
     one.serve()
-    one.out.now_ns += 900 * MILLISECOND
+    one.out.now_ns += 2400 * MILLISECOND
     one.finishing.commit(T2, ME, [2, 3], NOWHERE)
     one.serve()
     assert one.finishing.remembered == 2
@@ -317,10 +318,27 @@ def test_what_is_forgotten_at_one_time_is_one_step_for_each_partition() -> None:
     one.take()
     one.finishing.commit(T1, ME, [5], NOWHERE)
     one.serve()
-    one.pass_time(999)
+    one.pass_time(2499)
     assert one.steps() == []
     one.pass_time(1)
     assert one.steps() == [(5, ForgetBranches([T1]))]
+
+
+def test_few_partitions_forget_in_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finishing, "FORGET_AT_ONCE", 2)
+    one = Ending()
+    one.finishing.commit(T1, ME, [1, 2, 3], NOWHERE)
+    one.serve()
+    one.pass_time(2500)
+    assert one.steps() == [(1, ForgetBranches([T1])), (2, ForgetBranches([T1]))]
+    one.take()
+    one.pass_time(9)
+    assert one.steps() == []
+    one.pass_time(1)
+    assert one.steps() == [(3, ForgetBranches([T1]))]
+    one.take()
+    one.pass_time(10_000)
+    assert one.steps() == []
 
 
 def test_the_timer_comes_back_for_what_is_kept_longest() -> None:
@@ -329,18 +347,18 @@ def test_the_timer_comes_back_for_what_is_kept_longest() -> None:
     one.serve()
     one.finishing.commit(T2, ME, [1], NOWHERE)
     one.serve()
-    one.pass_time(1000)
+    one.pass_time(2500)
     one.serve()
-    assert one.timer_ms == 19_000
+    assert one.timer_ms == 17_500
     one.pass_time(5000)
     one.finishing.commit(T2, ME, [2], frozenset({2}))
     one.serve()
-    one.pass_time(13_999)
+    one.pass_time(12_499)
     assert one.steps() == []
     one.pass_time(1)
     assert one.steps() == [(1, ForgetBranches([T1]))]
     one.take()
-    one.pass_time(5999)
+    one.pass_time(7499)
     assert one.steps() == []
     one.pass_time(1)
     assert one.steps() == [(2, ForgetBranches([T2]))]
@@ -348,12 +366,12 @@ def test_the_timer_comes_back_for_what_is_kept_longest() -> None:
 
 @pytest.mark.rule("transactions/F-3")
 def test_an_outcome_that_a_late_step_may_ask_for_is_kept_no_shorter() -> None:
-    """Its time ends between two full seconds: it is forgotten at the later one."""
+    """Its time ends between two multiples of `FORGET_NS`: it is forgotten at the later one."""
     one = Ending()
     one.out.now_ns += 300 * MILLISECOND
     one.finishing.commit(T1, ME, [1], frozenset({1}))
     one.serve()
-    one.pass_time(20_699)
+    one.pass_time(22_199)
     assert one.steps() == []
     one.pass_time(1)
     assert one.steps() == [(1, ForgetBranches([T1]))]
@@ -363,7 +381,7 @@ def test_whether_a_branch_has_forgotten_does_not_matter() -> None:
     one = Ending()
     one.finishing.commit(T1, ME, [1], NOWHERE)
     one.serve()
-    one.pass_time(1000)
+    one.pass_time(2500)
     one.say(None)
     one.pass_time(60_000)
     assert one.steps() == []

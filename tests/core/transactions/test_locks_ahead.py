@@ -51,7 +51,7 @@ def test_the_locks_of_several_writes_take_one_round_and_only_the_first_waits() -
     one.prompt()
     assert one.fate(one.commit(tx)) is DONE
     assert [one.partitions.value(at, key) for at, key in ((1, K1), (2, K2), (3, K3))] == [b"v"] * 3
-    one.pass_time(1000)
+    one.pass_time(2500)
     assert (one.running, one.partitions.kept) == (0, 0)
 
 

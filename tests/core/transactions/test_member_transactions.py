@@ -470,7 +470,7 @@ def test_what_branches_need_not_keep_is_forgotten_with_the_timer() -> None:
     one.serve()
     assert one.partitions.kept == 2
     one.prompt()
-    one.pass_time(1000)
+    one.pass_time(2500)
     assert one.partitions.kept == 0
 
 

@@ -306,7 +306,7 @@ def test_several_partitions_commit_when_all_are_prepared() -> None:
     assert told(one, token) == (DONE, "")
     assert values(one) == [b"v"] * 3
     one.prompt()
-    one.pass_time(1000)
+    one.pass_time(2500)
     assert (one.running, one.partitions.kept) == (0, 0)
 
 
@@ -450,7 +450,7 @@ def test_a_branch_in_doubt_is_prepared_again() -> None:
     first.carry_out()
     assert one.partitions.kept == 2
     one.prompt()
-    one.pass_time(1000)
+    one.pass_time(2500)
     assert one.partitions.kept == 0
 
 

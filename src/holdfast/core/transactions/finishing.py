@@ -39,8 +39,13 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.transactions.steps import Steps, result_of
 
 AGAIN_NS = 100 * MILLISECOND
-FORGET_NS = 1000 * MILLISECOND
-"""Outcomes are forgotten at multiples of this time, so that each partition gets one step for many transactions."""
+FORGET_NS = 2500 * MILLISECOND
+"""Outcomes are forgotten at multiples of this time, so that each partition gets one step for many transactions. It is
+shorter than the age from which a primary asks about a branch (`orphans.ASK_NS`).
+"""
+FORGET_AT_ONCE = 50
+"""Partitions, in one event: some milliseconds. The next ones follow after `FORGET_PAUSE_NS`."""
+FORGET_PAUSE_NS = 10 * MILLISECOND
 
 
 class Ending(Enum):
@@ -89,6 +94,8 @@ class Finishing:
         self._holds: dict[bytes, int] = {}
         self._remembered: dict[TransactionId, tuple[int, list[int]]] = {}
         """Outcomes that branches keep until a `ForgetBranches`: from when on, and in which partitions."""
+        self._forgettable: dict[int, list[TransactionId]] = {}
+        """Those whose time has come, by partition."""
 
     def runs(self, transaction: TransactionId) -> bool:
         return transaction in self._running
@@ -270,14 +277,15 @@ class Finishing:
 
     def _forget(self) -> None:
         now_ns = self._out.now_ns
-        by_partition: dict[int, list[TransactionId]] = {}
         for transaction, (due_ns, partitions) in list(self._remembered.items()):
             if due_ns <= now_ns:
                 del self._remembered[transaction]
                 for partition in partitions:
-                    by_partition.setdefault(partition, []).append(transaction)
-        for partition, transactions in by_partition.items():
-            self._steps.send(ForgetBranches(transactions), partition, _Unheard())
+                    self._forgettable.setdefault(partition, []).append(transaction)
+        for partition in list(self._forgettable)[:FORGET_AT_ONCE]:
+            self._steps.send(ForgetBranches(self._forgettable.pop(partition)), partition, _Unheard())
+        if self._forgettable:
+            self._steps.wake(FORGET_PAUSE_NS)
 
     def forget_all(self) -> None:
         for ticket in self._of_ticket:
@@ -285,6 +293,7 @@ class Finishing:
         self._of_ticket.clear()
         self._running.clear()
         self._remembered.clear()
+        self._forgettable.clear()
 
 
 def _forgotten_at(earliest_ns: int) -> int:

@@ -268,7 +268,7 @@ def test_b7_a_commit_between_two_checkpoints_of_a_backup_is_not_missed(how: str)
     assert stage.prepared(tx[0], again)
     stage.heal()
     stage.answered(tx[0])
-    stage.wait(1)
+    stage.wait(3)  # Outcomes are forgotten.
     stage.end("kill" if how == "kill" else "power cut", again)
     stage.gone(again)
     before = stage.sent()
