@@ -289,6 +289,18 @@ def test_the_outcome_is_kept_until_it_may_be_forgotten() -> None:
     assert partition.kept == 0
 
 
+@pytest.mark.rule("operations/T-7")
+def test_a_step_that_comes_again_changes_nothing() -> None:
+    partition = Partition()
+    outcome: list[TransactionStep] = [CommitBranch(T1), roll_back(T1), roll_back(T1, fence=True)]
+    for end in [*outcome, AskBranch(T1, ME, [0, 1]), ForgetBranches([T1])]:
+        for step in (prepare(T1, write(K1, b"v"), locked=False), end):
+            fate = partition.do(step).fate
+            assert partition.updates(step) == []
+            assert partition.do(step).fate is fate
+        partition = Partition()
+
+
 def test_without_the_outcome_a_branch_that_comes_late_would_be_told_something_else() -> None:
     with ablated("outcome-kept"):
         first, second = Partition(), Partition()

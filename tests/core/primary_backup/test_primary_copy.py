@@ -23,6 +23,7 @@ from holdfast.core.model.transactions import (
     LockKeys,
     PrepareBranch,
     RollBackBranch,
+    StepFate,
     TransactionalWrite,
     decode_result,
     encode,
@@ -202,6 +203,27 @@ def test_a_backup_remembers_a_commit_whichever_of_its_maps_was_written_last(maps
     *others, last = section.records
     assert (last.map, id_of(last.request)) == ("m", b"request")
     assert not any(record.request for record in others)
+
+
+@pytest.mark.rule("operations/T-7")
+def test_a_prepare_of_several_partitions_comes_again_and_is_not_remembered() -> None:
+    """The branch shows that it was done, so its record carries no id, and its answer waits for the backup again."""
+    primary = Primary()
+    writes = [TransactionalWrite("m", b"k", b"1")]
+    step = PrepareBranch(T1, ME, [0, 1], writes, [], locked=False)
+    primary.ask(Op.TRANSACT, encode(step), TRANSACTIONS_MAP, id=b"request")
+    primary.ask(Op.TRANSACT, encode(step), TRANSACTIONS_MAP, id=b"request")
+    [message] = primary.sent()
+    [section] = message.sections
+    assert (section.records, [puts.count for puts in section.puts]) == ([], [1])
+    assert not primary.copies[0].requests.knows(b"request")
+    assert primary.told == []
+    primary.lane.on_replicated(BEN, Replicated(message.batches, [0, 1]))
+    first, again = primary.told
+    assert first == again
+    assert isinstance(first, Outcome)
+    assert isinstance(first.value, bytes)
+    assert decode_result(first.value).fate is StepFate.DONE
 
 
 @pytest.mark.rule("operations/T-6")

@@ -14,6 +14,8 @@ are known to the primary alone (store/K-1).
   show, and for no confirmation that this primary is still the right one.
 - operations/T-6: While the cluster has members that expect locks on backups (`PRIMARY_LOCKS`), locks are stored as
   entries, too, as at a handover.
+- operations/T-7: A step that comes again has no further effect: the branch shows what was done. Only the prepare of a
+  single partition leaves no branch behind, and is recognised by the id of its request.
 """
 
 from __future__ import annotations
@@ -169,7 +171,7 @@ class TransactionBranches:
             case LockKeys():
                 return self._lock(step)
             case PrepareBranch():
-                return self._answer(self._prepare(step))
+                return self._answer(self._prepare(step), repeatable=len(step.participants) > 1)
             case CommitBranch():
                 return self._answer(self._commit(step))
             case RollBackBranch():
@@ -185,9 +187,11 @@ class TransactionBranches:
                         self._drop(branch_key(transaction))
                 return self._answer(StepResult(StepFate.DONE))
 
-    def _answer(self, result: StepResult, *, unconfirmed: bool = False) -> Decision:
+    def _answer(self, result: StepResult, *, unconfirmed: bool = False, repeatable: bool = True) -> Decision:
         locks = LockChanges(tuple(self._taken.items()), self._released)
-        return Decision(encode(result), self.updates, locks=locks, unconfirmed=unconfirmed)
+        return Decision(
+            encode(result), self.updates, locks=locks, unconfirmed=unconfirmed, repeatable=repeatable
+        )
 
     def _lock(self, step: LockKeys) -> Decision | Wait:
         if self.branch(step.transaction) is not None:

@@ -176,7 +176,7 @@ class PrimaryCopy:
             answer = Outcome(Status.OK, value, position=position)
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
             return
-        if request.id:
+        if request.id and not decision.repeatable:
             lane.remember(copy, request.id, value, before, several=request.op is Op.TRANSACT)
         if request.op in MOVING:
             self._out.notify(MapMarked(partition))
