@@ -13,12 +13,11 @@ from holdfast.core.effects import Effect, Stop
 from holdfast.core.events import Event, Received, StepEnded, TimerFired
 from holdfast.core.messages import (
     Answer,
-    Answers,
     Forward,
     ForwardFrames,
-    Forwards,
     FramesAnswer,
     Message,
+    MessageBatch,
     Replicate,
     Replicated,
     Summary,
@@ -61,6 +60,7 @@ class Stage:
         self.other: MemberId = other.driver.member.me
         self._link = other.driver.links[self.member.me]
         self.sent: list[Message] = []
+        self.batches = 0
         self.steps: list[str] = []
         self.held: list[str] = []
         self._handle = self.member.handle
@@ -69,7 +69,10 @@ class Stage:
         def carried(to: MemberId, packet: bytes) -> None:
             payload = packet[LINK_HEADER_BYTES:]
             if payload:
-                self.sent.append(decode(payload))
+                message = decode(payload)
+                batched = isinstance(message, MessageBatch)
+                self.sent += message.messages if batched else [message]
+                self.batches += batched
             carry(to, packet)
 
         self.primary.carry = carried  # type: ignore[method-assign]
@@ -95,7 +98,7 @@ class Stage:
         return [message for message in self.sent if isinstance(message, kind)]
 
     def answers(self) -> list[Answer]:
-        return [*self.of(Answer), *(part for one in self.of(Answers) for part in one.parts)]
+        return self.of(Answer)
 
     def later(self) -> None:
         self.world.run_until(self.world.now_ns + SECOND)
@@ -132,26 +135,28 @@ def test_requests_that_come_in_one_message_are_handled_one_after_the_other(stage
     stage.packet(lock(1), more=False)
     stage.later()
     release = step(9, RollBackBranch(b"%016d" % 1, stage.other, [0], False), Op.SETTLE)
-    stage.packet(Forwards([lock(2), release, lock(3), forward(7, b"other")]), more=False)
-    assert stage.steps[-1] == "Forwards"
+    stage.packet(MessageBatch([lock(2), release, lock(3), forward(7, b"other")]), more=False)
+    assert stage.steps[-1] == "MessageBatch"
     stage.later()
     assert sorted(answer.ticket for answer in stage.answers()) == [1, 2, 7, 9], "3 waits for 2"
 
 
 def test_answers_to_requests_of_one_message_leave_in_one_message(stage: Stage) -> None:
-    stage.packet(Forwards([forward(ticket, b"%d" % ticket) for ticket in range(3)]), more=False)
+    stage.packet(MessageBatch([forward(ticket, b"%d" % ticket) for ticket in range(3)]), more=False)
     (replicate,) = stage.of(Replicate)
     assert [record.key for record in replicate.sections[0].all_records()] == [b"0", b"1", b"2"]
     stage.later()
-    (answers,) = stage.of(Answers)
-    assert sorted(part.ticket for part in answers.parts) == [0, 1, 2]
-    assert stage.of(Answer) == []
+    assert sorted(answer.ticket for answer in stage.answers()) == [0, 1, 2]
+    assert stage.batches == 1
 
 
-def test_effects_of_a_message_do_not_wait_for_the_end_of_its_buffer(stage: Stage) -> None:
+def test_answers_of_a_buffer_leave_at_its_end(stage: Stage) -> None:
     stage.packet(forward(1, op=Op.GET))
-    assert [answer.ticket for answer in stage.of(Answer)] == [1]
+    stage.packet(forward(2, op=Op.GET))
+    assert stage.answers() == []
     stage.driver.end_buffer()
+    assert [answer.ticket for answer in stage.answers()] == [1, 2]
+    assert stage.batches == 1
 
 
 def test_a_request_that_waits_for_a_lock_gets_it_before_the_next_one_of_the_buffer(stage: Stage) -> None:
@@ -179,7 +184,9 @@ def test_a_step_of_requests_alone_lets_zones_gather_more(
     stage.buffer(forward(1), forward(2))
     stage.buffer(forward(3), Replicated([], []))
     stage.buffer(Replicated([], []), forward(4))
-    assert calls == ["gather", "flush", "flush"]
+    stage.buffer(MessageBatch([forward(5), forward(6)]))
+    stage.buffer(MessageBatch([forward(7), Replicated([], [])]))
+    assert calls == ["gather", "flush", "flush", "gather", "flush"]
 
 
 def test_a_packet_outside_of_a_buffer_is_a_step_of_its_own(stage: Stage) -> None:
@@ -348,9 +355,8 @@ def test_a_member_never_handles_a_rare_event_in_an_open_step(stage: Stage) -> No
 def test_only_messages_that_change_neither_view_nor_table_share_a_step() -> None:
     assert {kind for kind in SHARING if kind.__module__ == Forward.__module__} == {
         Forward,
-        Forwards,
         Answer,
-        Answers,
+        MessageBatch,
         ForwardFrames,
         FramesAnswer,
         Replicate,

@@ -71,8 +71,14 @@ GOOD: list[m.Message] = [
         ],
     ),
     m.Forward(1, Request(Op.GET, "m", [6], b"k")),
-    m.Forwards([m.Forward(1, Request(Op.GET, "m", [6], b"k")), m.Forward(2, Request(Op.SIZE, "m", [0, 1]))]),
-    m.Answers([m.Answer(1, Outcome(Status.OK, b"v"), []), m.Answer(2, Outcome(Status.OK, 1), [6])]),
+    m.MessageBatch(
+        [
+            m.Forward(1, Request(Op.GET, "m", [6], b"k")),
+            m.Answer(2, Outcome(Status.OK, 1), [6]),
+            m.Replicate([1], [m.Section(6, 1, [RECORD], 1)]),
+            m.Replicated([1], [6]),
+        ]
+    ),
     m.ZoneForward(1, Request(Op.GET, "m", [6], b"k"), 1),
     m.Answer(1, Outcome(Status.OK, b"v"), [0]),
     m.ForwardFrames(1, 7, [(2, b"frames"), (0, b"")], 3),
@@ -180,10 +186,10 @@ NONSENSE: list[m.Message] = [
     m.Filled(0, 1, 1, 0, Demand(0, [Base("m", [], 1, 1, [1] * 65)])),
     m.Summary(0, 1, [m.Summed("m", -1, 1, 0)]),
     m.Forward(1, Request(Op.GET, "m", [7], b"k")),
-    m.Forwards(
+    m.MessageBatch(
         [m.Forward(1, Request(Op.GET, "m", [6], b"k")), m.Forward(1, Request(Op.GET, "m", [7], b"k"))]
     ),
-    m.Answers([m.Answer(1, Outcome(Status.OK), []), m.Answer(1, Outcome(Status.OK), [7])]),
+    m.MessageBatch([m.Replicated([1], [6]), m.Replicate([1], [m.Section(7, 1, [RECORD], 1)])]),
     m.ZoneForward(1, Request(Op.GET, "m", [7], b"k"), 1),
     m.ZoneForward(1, Request(Op.SIZE, "m", [1, 2]), 1),
     m.ZoneForward(1, Request(Op.GET, "m", [6], b"k"), -1),

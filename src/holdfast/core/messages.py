@@ -616,16 +616,14 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
     missed: list[int]
 
 
-class Forwards(msgspec.Struct, frozen=True, array_like=True, tag=76):
-    """Several requests, each as if it had come alone (core/T-1)."""
+class MessageBatch(msgspec.Struct, frozen=True, array_like=True, tag=76):
+    """Several messages, each as if it had come alone (engine/M-1)."""
 
-    parts: list[Forward]
+    messages: list[Replicate | Replicated | Forward | Answer]
 
-
-class Answers(msgspec.Struct, frozen=True, array_like=True, tag=77):
-    """Several answers, each as if it had come alone (core/T-1)."""
-
-    parts: list[Answer]
+    @property
+    def forwards_only(self) -> bool:
+        return all(type(message) is Forward for message in self.messages)
 
 
 class ForwardFrames(msgspec.Struct, frozen=True, array_like=True, tag=64):
@@ -826,8 +824,7 @@ Message = (
     | ForgetMaps
     | Forward
     | Answer
-    | Forwards
-    | Answers
+    | MessageBatch
     | ForwardFrames
     | FramesAnswer
     | Subscribe

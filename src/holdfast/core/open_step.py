@@ -9,11 +9,10 @@ from __future__ import annotations
 from holdfast.core.events import ClientRequest, Received, StepEnded, TransactionAsked
 from holdfast.core.messages import (
     Answer,
-    Answers,
     Forward,
     ForwardFrames,
-    Forwards,
     FramesAnswer,
+    MessageBatch,
     Replicate,
     Replicated,
     ZoneForward,
@@ -24,9 +23,8 @@ SHARING = frozenset(
         Replicate,
         Replicated,
         Forward,
-        Forwards,
         Answer,
-        Answers,
+        MessageBatch,
         ForwardFrames,
         FramesAnswer,
         ClientRequest,
@@ -38,7 +36,7 @@ with their end still to come, as it finds the writes of sessions.
 """
 SHARING_EVENTS = (Received, ClientRequest, TransactionAsked)
 """The events that have `more`."""
-REQUESTS = frozenset({ClientRequest, Forward, Forwards, ZoneForward})
+REQUESTS = frozenset({ClientRequest, Forward, ZoneForward})
 """They may wait for other events of the turn, so that their effects leave together."""
 
 

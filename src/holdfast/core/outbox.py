@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.effects import Complete, Datagram, Effect, Note, Send, SetTimer
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, Token
-from holdfast.core.model.levels import FORWARDS_TOGETHER, HIGHEST
+from holdfast.core.model.levels import HIGHEST
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.sent_together import sent_together
 
 if TYPE_CHECKING:
-    from holdfast.core.messages import Answer, Forward, Message
+    from holdfast.core.messages import Message
     from holdfast.core.model.notices import Notice
 
 
@@ -23,14 +22,12 @@ class Audience(Protocol):
 
 
 class Outbox:
-    __slots__ = ("_audience", "_parts", "effects", "epoch_ms", "level", "now_ns")
+    __slots__ = ("_audience", "effects", "epoch_ms", "level", "now_ns")
 
     def __init__(self, audience: Audience | None = None) -> None:
         """`audience`: None if no machine receives notices, as in tests of one machine."""
         self._audience = audience
         self.effects: list[Effect] = []
-        self._parts = 0
-        """Forwarded requests and answers among them."""
         self.level = HIGHEST
         """For sending and writing: that of the view (`core.model.levels`)."""
         self.now_ns = 0
@@ -46,11 +43,6 @@ class Outbox:
         return self.epoch_ms + self.now_ns // MILLISECOND
 
     def send(self, to: MemberId, message: Message) -> None:
-        self.effects.append(Send(to, message))
-
-    def send_part(self, to: MemberId, message: Forward | Answer) -> None:
-        """Send it together with others of the step to this member (core/T-1)."""
-        self._parts += 1
         self.effects.append(Send(to, message))
 
     def send_datagram(self, address: Address, message: Message) -> None:
@@ -72,8 +64,7 @@ class Outbox:
 
     def take(self) -> list[Effect]:
         effects, self.effects = self.effects, []
-        parts, self._parts = self._parts, 0
-        return sent_together(effects) if parts > 1 and self.does(FORWARDS_TOGETHER) else effects
+        return effects
 
 
 class ReplyTarget(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import assert_never, cast
 
 from holdfast.core.effects import (
@@ -60,6 +61,7 @@ from holdfast.engine.entry_lane import EntryLane
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 from holdfast.engine.ports import World, Writer
 from holdfast.engine.recording import LifeRecorder
+from holdfast.engine.unsent_messages import UnsentMessages
 from holdfast.errors import Closing, InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 
@@ -96,10 +98,14 @@ class Driver:
         self._busy = False
         self._out = member.out
         self._lane = member.lane
-        self._partition_count = member.settings.partitions.count
-        self._are_sound = member.lane.batches.are_sound
+        self._read: Callable[[bytes | memoryview], Message] = partial(
+            decode,
+            partition_count=member.settings.partitions.count,
+            are_sound=member.lane.batches.are_sound,
+        )
         self._answer_bytes = member.settings.limits.answer_bytes
         self._unread: set[MemberId] = set()
+        self._unsent = UnsentMessages(self._out, self._transmit)
         self.lane: EntryLane = member.lane
         member.lane.end_step = self.end_buffer
         self.recorded: LifeRecorder | None = None
@@ -165,9 +171,6 @@ class Driver:
         for message in messages:
             self._inbox.append(Received(sender, message, more and type(message) in SHARING))
 
-    def _read(self, payload: bytes | memoryview) -> Message:
-        return decode(payload, self._partition_count, self._are_sound)
-
     def _see_unread(self, member: MemberId) -> None:
         link = self.links.get(member)
         too_many = link is not None and link.unacknowledged_bytes > self._answer_bytes
@@ -196,6 +199,7 @@ class Driver:
 
     def _open(self, to: MemberId, life: int, address: Address) -> None:
         assert to != self.member.me, "a member has no link to itself"
+        self._unsent.send_to(to)
         me = (self.member.me, self.member.picture.info.life)
         link = self.links[to] = Link[Message](road_between(me, (to, life)))
         if to in self._unread:
@@ -436,6 +440,7 @@ class Driver:
         self._release()
 
     def _release(self) -> None:
+        self._unsent.send_all()
         if self._gathers:
             self._gathers = False
             self.world.release()
@@ -495,6 +500,7 @@ class Driver:
             case OpenLink(to, life, address):
                 self._open(to, life, address)
             case CloseLink(to):
+                self._unsent.send_to(to)
                 self.links.pop(to, None)
                 if to in self._unread:
                     self._see_unread(to)
@@ -523,11 +529,13 @@ class Driver:
         if to == self.member.me:
             self._inbox.append(Received(to, message))  # type: ignore[arg-type]
             return
-        link = self.links.get(to)
-        if link is None:
-            # The member has left the view. Machines that wait for its response learn that from the view.
-            return
-        packet = link.send(encode(message), self.world.now_ns())  # type: ignore[arg-type]
+        if to in self.links:
+            self._unsent.add(to, message)  # type: ignore[arg-type]
+        # Otherwise it has left the view. Machines that wait for its response learn that from the view.
+
+    def _transmit(self, to: MemberId, message: bytes) -> None:
+        link = self.links[to]
+        packet = link.send(message, self.world.now_ns())
         if link.unacknowledged_bytes > self._answer_bytes:
             self._see_unread(to)
         self.world.carry(to, packet)

@@ -109,10 +109,8 @@ def _of_data(message: m.Message, names: Mapping[str, str]) -> str:
             return f"{message.request.op.name}"
         case m.Answer():
             return message.outcome.status.name
-        case m.Forwards():
-            return ", ".join(part.request.op.name for part in message.parts)
-        case m.Answers():
-            return ", ".join(part.outcome.status.name for part in message.parts)
+        case m.MessageBatch():
+            return ", ".join(f"{type(part).__name__} {_of_data(part, names)}" for part in message.messages)
         case m.Holdings():
             found = ", ".join(f"p{number} {row_in_words(row, names)}" for number, row in message.rows)
             return f"{found}; holds {', '.join(f'p{kept.partition}' for kept in message.kept) or 'nothing'}"
@@ -132,6 +130,8 @@ def _record(record: Record) -> str:
 
 
 def concerned(message: m.Message) -> set[int]:
+    if isinstance(message, m.MessageBatch):
+        return set().union(*map(concerned, message.messages))
     found: set[int] = set()
     for of in (message, getattr(message, "migration", None), getattr(message, "request", None)):
         if isinstance(partition := getattr(of, "partition", None), int):

@@ -545,16 +545,6 @@ def _answer(message: m.Answer, count: int) -> None:
     _numbers(*message.outcome.position)
 
 
-def _forwards(message: m.Forwards, count: int) -> None:
-    for forward in message.parts:
-        _request(forward.request, count)
-
-
-def _answers(message: m.Answers, count: int) -> None:
-    for answer in message.parts:
-        _answer(answer, count)
-
-
 def _forward_frames(message: m.ForwardFrames, _: int) -> None:
     _numbers(message.ticket, message.first, message.heard)
     for count, frames in message.parts:
@@ -706,8 +696,6 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.Forward: lambda message, count: _request(message.request, count),
     m.ZoneForward: _zone_forward,
     m.Answer: _answer,
-    m.Forwards: _forwards,
-    m.Answers: _answers,
     m.ForwardFrames: _forward_frames,
     m.FramesAnswer: _frames_answer,
     m.Events: _events,
@@ -733,6 +721,9 @@ AreSound = Callable[[list[m.Section], int], bool]
 
 def message_problem(message: m.Message, partition_count: int, are_sound: AreSound | None = None) -> str:
     """Why no member of a cluster with so many partitions can have sent this; empty if one can."""
+    if type(message) is m.MessageBatch:
+        problems = (message_problem(part, partition_count, are_sound) for part in message.messages)
+        return next(filter(None, problems), "")
     check = _CHECKS.get(type(message))
     if check is None:
         return ""

@@ -14,7 +14,7 @@ from typing import get_args
 
 import msgspec
 
-from holdfast.core.messages import Message
+from holdfast.core.messages import Message, MessageBatch
 from holdfast.errors import ProtocolError, UnknownMessage
 from holdfast.wire.bounds import AreSound, message_problem
 
@@ -46,6 +46,15 @@ def _unknown_kind(data: bytes | memoryview) -> int | None:
 
 def encode(message: Message) -> bytes:
     return _encoder.encode(message)
+
+
+class _EncodedBatch(msgspec.Struct, array_like=True, tag=MessageBatch.__struct_config__.tag):
+    messages: list[msgspec.Raw]
+
+
+def encode_batch(messages: list[bytes]) -> bytes:
+    """A `MessageBatch` of encoded messages."""
+    return _encoder.encode(_EncodedBatch([msgspec.Raw(message) for message in messages]))
 
 
 def decode(

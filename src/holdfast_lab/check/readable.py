@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.core.messages import (
-    Answers,
     EvictMembers,
     Fill,
     ForgetMaps,
     Forward,
     ForwardFrames,
-    Forwards,
     FramesAnswer,
     GroupStateWanted,
     Message,
+    MessageBatch,
     MetastoreWanted,
     MigrationRequest,
     Replicate,
@@ -33,8 +32,8 @@ from holdfast.core.model.levels import (
     FORGETS,
     FORGETS_LEFT_OVER,
     FORWARDS_FRAMES,
-    FORWARDS_TOGETHER,
     LOWEST,
+    MESSAGE_BATCHES,
     PACKED,
     STARTS_METASTORE,
     ZONE_CUTS,
@@ -61,8 +60,8 @@ def _forgets_left_over(message: Message) -> bool:
 def level_of_message(message: Message) -> int:
     if _forgets_left_over(message):
         return FORGETS_LEFT_OVER
-    if isinstance(message, Forwards | Answers):
-        return FORWARDS_TOGETHER
+    if isinstance(message, MessageBatch):
+        return MESSAGE_BATCHES
     if isinstance(message, ForwardFrames | FramesAnswer):
         return FORWARDS_FRAMES
     if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:

@@ -12,7 +12,7 @@ from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Setti
 from holdfast.config.schema import ReplicationSettings
 from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
-from holdfast.core.messages import Answer, Forward, Forwards, Replicate, Replicated
+from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.map_moves import FillMap, NoMoves, encode_move
 from holdfast.core.model.object_names import part_name
@@ -214,9 +214,8 @@ def test_no_more_requests_wait_than_the_limits_allow() -> None:
         desk.ask(WRITE)
     assert [outcome.status for outcome in desk.told] == [Status.NOT_READY] * 2
     assert "limits.waiting_requests" in desk.told[0].detail
-    [(_, message)] = desk.sent()
-    assert isinstance(message, Forwards)
-    for forward in message.parts:
+    for _, forward in desk.sent():
+        assert isinstance(forward, Forward)
         desk.router.on_answer(OLD, Answer(forward.ticket, Outcome(Status.OK), []))
     desk.told.clear()
     for _ in range(12):

@@ -13,11 +13,10 @@ from holdfast.actions.upgrade import Upgrade
 from holdfast.core.events import ActionRequested
 from holdfast.core.messages import (
     Answer,
-    Answers,
     Fill,
     FillEntries,
     Forward,
-    Forwards,
+    MessageBatch,
     MigrationRequest,
     Replicate,
     Section,
@@ -95,10 +94,9 @@ def test_who_gets_what_it_cannot_read_is_found() -> None:
     assert "of level 3, and the build of who gets it can do 1" in unreadable(exchange, OLDER)
     assert "can do 1 to 2" in unreadable(exchange, FeatureLevels(1, 2))
     assert unreadable(exchange, NEWER) == ""
-    request = Forward(1, Request(Op.GET, "m", [0], b"k"))
-    for several in (Forwards([request, request]), Answers([Answer(1, Outcome(Status.OK), [])])):
-        assert "of level 11" in unreadable(several, FeatureLevels(1, 10))
-        assert unreadable(several, FeatureLevels(1, 11)) == ""
+    batch = MessageBatch([Forward(1, Request(Op.GET, "m", [0], b"k")), Answer(1, Outcome(Status.OK), [])])
+    assert "of level 11" in unreadable(batch, FeatureLevels(1, 10))
+    assert unreadable(batch, FeatureLevels(1, 11)) == ""
     shift = MigrationRequest(1, Migration(0, "a", 0, 2, "b", 1, 0), 5)
     assert unreadable(shift, OLDER) == ""
 

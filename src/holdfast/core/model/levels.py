@@ -23,7 +23,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 8 | the same build | leaders of zones send invalidations for near caches (streams/E-1) |
 | 9 | the first build that removes leftovers | a map from before is forgotten where it moves to (raft_partition/Z-11) |
 | 10 | the first build with locks on primaries alone | backups hold no locks (store/K-1) |
-| 11 | the first build that forwards requests together | several forwarded requests, or answers, are one message |
+| 11 | the first build with message batches | frequent messages of one step to one member are one message |
 | 11 | the same build | transactions have branches in zones |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
@@ -63,8 +63,8 @@ PRIMARY_LOCKS: Final = 10
 """A primary stores locks of transactions only at a handover."""
 ZONE_TRANSACTIONS: Final = 11
 """Transactions have branches in zones."""
-FORWARDS_TOGETHER: Final = 11
-"""Forwarded requests, or answers, of one step to one member are one message."""
+MESSAGE_BATCHES: Final = 11
+"""Frequent messages of one step to one member are one message."""
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4, 9: 4, 10: 4, 11: 4}
 """Level -> format of journal segments."""

@@ -60,7 +60,7 @@ def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
     elif isinstance(asker, Within):
         asker.receiver.answered(asker.ticket, outcome)
     else:
-        out.send_part(asker.member, Answer(asker.ticket, outcome, []))
+        out.send(asker.member, Answer(asker.ticket, outcome, []))
 
 
 class Parked:

@@ -229,7 +229,7 @@ class Router:
             if self._of_terms:
                 self._out.send(owner, ZoneForward(ticket, parked.request, self._rows[partition].version))
             else:
-                self._out.send_part(owner, Forward(ticket, parked.request))
+                self._out.send(owner, Forward(ticket, parked.request))
             self._waiting.look_in(LATE_NS)
 
     def _submit(self, parked: Parked, *, late: bool = False) -> None:

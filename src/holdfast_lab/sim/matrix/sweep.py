@@ -16,7 +16,7 @@ from holdfast_lab.sim.matrix.play import Case, Verdict, play
 
 MAIN_KINDS = ("crash", "crash-before", "lost", "late", "twice")
 """Default sweep: each process dies, each control message is lost, delayed, repeated."""
-CLIENTS_OWN = ("Forward", "Answer", "Forwards", "Answers")
+CLIENTS_OWN = ("Forward", "Answer")
 """Messages of clients' requests: processes die at them too, but they are not lost, delayed or repeated
 themselves.
 """
