@@ -683,3 +683,55 @@ def test_a_lock_whose_rollback_is_on_its_way_is_not_stored() -> None:
     stored_by(leader)
     leader.go()
     assert not leader.stored and not leader.held
+
+
+def cut_off(leader: Leader) -> int:
+    """Cut the leader off, so that nothing that it proposes is committed. Returns its place."""
+    cluster = leader.maps.cluster
+    cluster.cut = {cluster[leader.at + 1].info.uuid}
+    return leader.at
+
+
+def led_again(leader: Leader) -> None:
+    """Another member is elected meanwhile, and the leader gets its group back."""
+    cluster, first = leader.maps.cluster, leader.at
+    cluster.install([uuid for uuid in cluster.processes if uuid not in cluster.cut])
+    cluster.go(5)
+    cluster.cut = set()
+    cluster.install(cluster.processes)
+    cluster.go(40)
+    leader.at = leader.maps.leader
+    assert leader.at != first
+    leader.depose(first)
+
+
+@pytest.mark.rule("raft_partition/L-2")
+def test_changes_that_were_lost_with_an_earlier_term_hold_up_no_lock() -> None:
+    """They have timed out, and the log is shorter now than it was."""
+    leader = Leader()
+    cut_off(leader)
+    for number in range(6):
+        answers = leader.maps.ask(leader.at, request(Op.SET, "a", str(number)))
+        leader.replica.proposals.expire(leader.replica._out.now_ns + 10**15)
+        assert [answer.status for answer in answers] == [Status.UNKNOWN]
+    led_again(leader)
+    assert leader.fates(lock("a")) == [StepFate.DONE]
+
+
+@pytest.mark.rule("raft_partition/Z-1")
+def test_changes_that_were_lost_with_an_earlier_term_hold_up_no_others() -> None:
+    """Between them were entries without a change, so their places are behind the end of the log. They are answered when
+    this member leads again: nothing at such a place can be committed any more.
+    """
+    leader = Leader()
+    cut_off(leader)
+    lost = []
+    for number in range(2):
+        for _ in range(3):
+            leader.replica.proposals.place(leader.replica._zone.command(sweep=True), leader.replica.term)
+        lost += [leader.maps.ask(leader.at, request(Op.SET, "a", str(number)))]
+    led_again(leader)
+    for number in range(9):
+        assert leader.change(Op.SET, "b", str(number)) == [Outcome(Status.OK)]
+    assert [answer.status for answers in lost for answer in answers] == [Status.MOVED] * 2
+    assert leader.value("a") is None and leader.value("b") == b"8"

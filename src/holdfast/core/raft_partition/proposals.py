@@ -163,6 +163,17 @@ class Proposals:
         except ProposalRefused:
             return None
 
+    def on_elected(self) -> None:
+        """This member leads in a new term. Changes that it proposed in earlier terms behind the end of its log were
+        lost, and keep no place any more. Example: it is cut off with changes at 17 and 19. Others elect member 2, which
+        proposes 16 alone; then this member leads again, and proposes 17. Nothing of the earlier term can be committed
+        at 19, where it is going to propose another change.
+        """
+        log = self._zone.groups.hosted[self._number].group.log
+        for index in [index for index in self.placed if index > log.last]:
+            self._lose(index, LOST)
+        self._late_to = 0  # All that was committed before is applied before this leader is current.
+
     # -- outcomes
 
     def take(self, index: int) -> Proposed | None:

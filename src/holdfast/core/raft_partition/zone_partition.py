@@ -127,6 +127,7 @@ class ZonePartition:
     def on_group(self, notice: ReplicaNotice) -> None:
         if isinstance(notice, LeaderElected):
             self.locks.clear()
+            self.proposals.on_elected()
             self.term = notice.term
         elif isinstance(notice, LeadChanged) and notice[::2] != (self._zone.groups.me, self.term):
             self._lead_lost()
