@@ -64,7 +64,10 @@ class HeapedEndings:
         while looked < limit and deadlines and deadlines[0][0] <= now_ns:
             looked += 1
             if self._is_over():
-                ended.append(heappop(deadlines)[1])
+                _, key = heappop(deadlines)
+                # An entry that was removed and stored again at one time is in the heap twice.
+                if ended[-1:] != [key]:
+                    ended.append(key)
         return ended, looked
 
     def tidy(self, now_ns: int, limit: int) -> None:
