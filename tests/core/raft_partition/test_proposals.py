@@ -278,3 +278,28 @@ def test_writes_of_different_maps_share_no_part() -> None:
     assert [len(one.requests) for one in requests] == [1, 1], "those of the caller stay as they were"
     leader.go()
     assert [outcome.value for outcome in outcomes] == [[None]] * 5
+
+
+@pytest.mark.rule("raft_partition/Z-1")
+def test_a_leader_that_is_elected_again_does_not_reject_what_its_log_still_has() -> None:
+    """It may be committed yet."""
+    leader = Leader()
+    outcomes = leader.submit(put("a"))
+    assert list(leader.proposals.placed) == [leader.last]
+    leader.proposals.on_elected()
+    assert not outcomes
+    leader.go()
+    assert [outcome.status for outcome in outcomes] == [Status.OK]
+
+
+def test_a_barrier_that_waited_for_room_needs_no_entry_when_all_is_applied() -> None:
+    leader = Leader()
+    leader.submit(put("a"))
+    leader.submit(put("b"))
+    outcomes: list[Outcome] = []
+    leader.proposals.after(outcomes.append)
+    leader.maps.cluster.go(3)
+    assert not outcomes and not leader.proposals.placed
+    last = leader.last
+    leader.flush()
+    assert outcomes == [DONE] and leader.last == last
