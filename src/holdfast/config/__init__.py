@@ -13,6 +13,7 @@ from holdfast.config.loading import load, missing_for_open_address
 from holdfast.config.log_settings import LogSettings
 from holdfast.config.schema import (
     BACKUPS_MAX,
+    COLLECTIONS,
     INTERNAL,
     MOVES_MAP,
     REQUESTS_MAP,
@@ -20,6 +21,7 @@ from holdfast.config.schema import (
     SWITCHES_MAP,
     TRANSACTIONS_MAP,
     ClusterSettings,
+    CollectionSettings,
     LimitSettings,
     MapSettings,
     MemberSettings,
@@ -37,6 +39,7 @@ from holdfast.config.tls_settings import TlsSettings
 
 __all__ = [
     "BACKUPS_MAX",
+    "COLLECTIONS",
     "INTERNAL",
     "MOVES_MAP",
     "REQUESTS_MAP",
@@ -44,6 +47,7 @@ __all__ = [
     "SWITCHES_MAP",
     "TRANSACTIONS_MAP",
     "ClusterSettings",
+    "CollectionSettings",
     "HttpSettings",
     "LimitSettings",
     "LogSettings",

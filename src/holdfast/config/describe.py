@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 import msgspec.inspect
 
-from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY
+from holdfast.config.schema import COLLECTIONS, DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY
 from holdfast.config.sections import Section
 from holdfast.config.units import UnitOf, unit_of
 
@@ -71,8 +71,13 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
 
 
 def schema() -> list[Key]:
-    """All keys. Keys of maps are listed in the section `maps.default`, those of other named tables under `NAME`."""
-    named = {f"{kind}.{DEFAULT_MAP if kind == 'maps' else SOMEBODY}": table for kind, table in NAMED.items()}
+    """All keys. Keys of maps and collections are listed in the sections of `default`, those of other named tables under
+    `NAME`.
+    """
+    inherited = ("maps", *COLLECTIONS.values())
+    named = {
+        f"{kind}.{DEFAULT_MAP if kind in inherited else SOMEBODY}": table for kind, table in NAMED.items()
+    }
     tables = {**SECTIONS, **named}
     return [key for section, table in tables.items() for key in keys_of(section, table)]
 

@@ -18,12 +18,14 @@ from holdfast.config.engine_features import FEATURES
 from holdfast.config.local_paths import uri_reason
 from holdfast.config.schema import (
     BACKUPS_MAX,
+    COLLECTIONS,
     DEFAULT_MAP,
     INTERNAL,
     NAMED,
     OWN_ATTRIBUTES,
     PREFIX,
     SECTIONS,
+    CollectionSettings,
     MapSettings,
     Settings,
 )
@@ -257,12 +259,17 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         )
         for section, table in SECTIONS.items()
     }
+    maps = _maps(values)
     named: dict[str, Any] = {
-        kind: {name: table(**own) for name, own in _tables(kind, values).items()}
+        kind: (
+            _collections(kind, values, maps[DEFAULT_MAP])
+            if kind in COLLECTIONS.values()
+            else {name: table(**own) for name, own in _tables(kind, values).items()}
+        )
         for kind, table in NAMED.items()
         if kind != "maps"
     }
-    return Settings(**tables, **named, maps=_maps(values), given=frozenset(values))  # type: ignore[arg-type]
+    return Settings(**tables, **named, maps=maps, given=frozenset(values))  # type: ignore[arg-type]
 
 
 def _from_text(text: str | None, origin: str, mistakes: _Mistakes) -> Iterator[tuple[str, object]]:
@@ -344,7 +351,7 @@ def _name_meant(kind: str, name: str, values: Mapping[str, object]) -> str:
 
     An upper-case name that is defined nowhere means the one defined name that differs from it only in case.
     """
-    if kind == "maps" and name == DEFAULT_MAP.upper():
+    if kind in ("maps", *COLLECTIONS.values()) and name == DEFAULT_MAP.upper():
         return DEFAULT_MAP
     given = _tables(kind, values)
     alike = [other for other in given if other.upper() == name]
@@ -419,17 +426,32 @@ def _maps(values: Mapping[str, Any]) -> dict[str, MapSettings]:
     return {name: MapSettings(**{**chosen[DEFAULT_MAP], **own}) for name, own in chosen.items()}
 
 
+def _collections(kind: str, values: Mapping[str, Any], usual: MapSettings) -> dict[str, Any]:
+    """Queues, lists or sets. Keys that are not set are those of `default` of the kind, else those of maps."""
+    chosen = _tables(kind, values)
+    inherited = {"backups": usual.backups, "async_backups": usual.async_backups, "journal": usual.journal}
+    inherited |= chosen.get(DEFAULT_MAP, {})
+    return {name: NAMED[kind](**{**inherited, **own}) for name, own in chosen.items()}
+
+
 # -- checks between keys -------------------------------------------------------------------------------------
 
 
 HOST_MAX = 253
 
 
+def _kept(settings: Settings) -> Iterator[tuple[str, MapSettings | CollectionSettings]]:
+    """Maps and collections, with the names of their sections."""
+    for section in ("maps", *COLLECTIONS.values()):
+        for name, entry in getattr(settings, section).items():
+            yield f"{section}.{name}", entry
+
+
 def _check_copies(settings: Settings) -> Iterator[str]:
-    for name, entry in settings.maps.items():
+    for section, entry in _kept(settings):
         if entry.backups + entry.async_backups > BACKUPS_MAX:
             yield (
-                f"maps.{name}.backups = {entry.backups} and maps.{name}.async_backups = {entry.async_backups} are "
+                f"{section}.backups = {entry.backups} and {section}.async_backups = {entry.async_backups} are "
                 f"{entry.backups + entry.async_backups} together: at most {BACKUPS_MAX} are allowed"
             )
 
@@ -586,11 +608,11 @@ def _check_paths(settings: Settings) -> Iterator[str]:
 
 
 def _check_journal(settings: Settings) -> Iterator[str]:
-    journalled = [name for name, entry in settings.maps.items() if entry.journal != "off"]
+    journalled = [(section, entry.journal) for section, entry in _kept(settings) if entry.journal != "off"]
     if journalled and not settings.persistence.directory and not settings.member.lite:
-        name = journalled[0]
+        section, journal = journalled[0]
         yield (
-            f"persistence.directory must be set, because maps.{name}.journal is {settings.maps[name].journal!r}: "
+            f"persistence.directory must be set, because {section}.journal is {journal!r}: "
             "a directory of this member alone"
         )
 

@@ -24,6 +24,9 @@ RESERVED: Final = "__"
 @unique
 class Kind(StrEnum):
     MAP = "map"
+    QUEUE = "queue"
+    LIST = "list"
+    SET = "set"
     SERVICE = "service"
     TRANSACTION = "transaction"
     ZONE = "zone"
@@ -85,6 +88,27 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.LOCK: "lock entries that are read in a transaction (`getForUpdate`)",
         Action.CUT: "make a cut of the map, for an export",
         Action.CHANGES: "follow the change stream (previous values: `read`, too)",
+    },
+    Kind.QUEUE: {
+        Action.READ: "read items without taking them (`peek`, `iterator`), and its size",
+        Action.PUT: "add items",
+        Action.REMOVE: "remove items (what also returns or compares them, as `poll`: `read`, too)",
+        Action.DESTROY: "destroy the queue",
+        Action.LISTEN: "receive item events (items: `read`, too)",
+    },
+    Kind.LIST: {
+        Action.READ: "read items and their positions",
+        Action.PUT: "add items (`set`: `read` and `remove`, too)",
+        Action.REMOVE: "remove items (what also returns or compares them: `read`, too)",
+        Action.DESTROY: "destroy the list",
+        Action.LISTEN: "receive item events (items: `read`, too)",
+    },
+    Kind.SET: {
+        Action.READ: "read items",
+        Action.PUT: "add items (`read`, too, because the response tells whether one was there)",
+        Action.REMOVE: "remove items (what also compares them: `read`, too)",
+        Action.DESTROY: "destroy the set",
+        Action.LISTEN: "receive item events (items: `read`, too)",
     },
     Kind.SERVICE: {
         Action.CALL: "call a service, which may change its data",

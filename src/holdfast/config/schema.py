@@ -54,6 +54,12 @@ REQUESTS_MAP: Final = INTERNAL + "requests"
 """In each partition: requests on moved maps that their source had applied, with the answers (model/M-5)."""
 SERVICE_PREFIX: Final = INTERNAL + "service:"
 """Prefix of the names of services in records and counters."""
+COLLECTIONS: Final = {
+    INTERNAL + "queue:": "queues",
+    INTERNAL + "list:": "lists",
+    INTERNAL + "set:": "sets",
+}
+"""Prefix of the map that holds the items of a collection -> section of the collection's settings."""
 
 ATTRIBUTES_MAX: Final = 64
 OWN_ATTRIBUTES: Final = ("name", "host", "group")
@@ -301,6 +307,46 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
     def copies(self) -> int:
         """Number of members that hold an entry: the owner and all backups."""
         return 1 + self.backups + self.async_backups
+
+
+class CollectionSettings(Section, frozen=True, kw_only=True):
+    """Settings of one queue, list or set, or of 'default'. Keys that neither sets are those of the map 'default'."""
+
+    backups: Backups = about(
+        1, "Sync backups: copies besides the owner's that hold a change before it is acknowledged."
+    )
+    async_backups: Backups = about(0, "Async backups: further copies that a change does not wait for.")
+    journal: Literal["off", "sync", "lazy"] = about(
+        "off",
+        "Changes that survive a power cut: none (off); all acknowledged ones (sync); or all but those of the last "
+        "persistence.sync_interval_ms (lazy). Needs persistence.directory.",
+    )
+    max_size: int = whole(
+        0, 0, 2**31 - 1, "Largest number of items; more are not added. 0: as many as fit into memory."
+    )
+
+    @property
+    def copies(self) -> int:
+        """Number of members that hold an item: the owner and all backups."""
+        return 1 + self.backups + self.async_backups
+
+    def as_map(self) -> MapSettings:
+        """Settings of the map that holds the items."""
+        return MapSettings(
+            backups=self.backups, async_backups=self.async_backups, journal=self.journal, transactional=False
+        )
+
+
+class QueueSettings(CollectionSettings, frozen=True, kw_only=True):
+    """Settings of one queue, or 'default' for all queues without a table of their own."""
+
+
+class ListSettings(CollectionSettings, frozen=True, kw_only=True):
+    """Settings of one list, or 'default' for all lists without a table of their own."""
+
+
+class SetSettings(CollectionSettings, frozen=True, kw_only=True):
+    """Settings of one set, or 'default' for all sets without a table of their own."""
 
 
 class ServiceSettings(Section, frozen=True, kw_only=True):
@@ -603,6 +649,9 @@ SECTIONS: Final[dict[str, type[Section]]] = {
 
 NAMED: Final[dict[str, type[Section]]] = {
     "maps": MapSettings,
+    "queues": QueueSettings,
+    "lists": ListSettings,
+    "sets": SetSettings,
     "users": UserSettings,
     "roles": RoleSettings,
 }
@@ -642,6 +691,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     traces: TraceSettings = TraceSettings()
     maps: dict[str, MapSettings] = {}
     """By name; `load` adds `default`."""
+    queues: dict[str, QueueSettings] = {}
+    lists: dict[str, ListSettings] = {}
+    sets: dict[str, SetSettings] = {}
     users: dict[str, UserSettings] = {}
     """By name. Without users, everyone that `security` admits has all permissions."""
     roles: dict[str, RoleSettings] = {}
@@ -657,8 +709,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if name == TRANSACTIONS_MAP:
             return self._of_transactions()
         if name.startswith(INTERNAL) and name not in self.maps:
+            if (collection := self.collection(name)) is not None:
+                return collection.as_map()
             return MapSettings(backups=self.replica_backups(), journal="sync" if self.journalled else "off")
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
+
+    def collection(self, name: str) -> CollectionSettings | None:
+        """The settings of the collection whose items this map holds; None: of none."""
+        prefix, colon, own = name.partition(":")
+        section = COLLECTIONS.get(prefix + colon)
+        if section is None:
+            return None
+        chosen: dict[str, CollectionSettings] = getattr(self, section)
+        found = chosen.get(own) or chosen.get(DEFAULT_MAP)
+        if found is not None:
+            return found
+        usual = self.map(DEFAULT_MAP)
+        return CollectionSettings(
+            backups=usual.backups, async_backups=usual.async_backups, journal=usual.journal
+        )
 
     def _of_transactions(self) -> MapSettings:
         """Records of transactions are kept on every member that may hold an entry changed by them, and
@@ -718,8 +787,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def maps_within(self, replicas: int) -> list[str]:
         """The maps, by configured name, whose copies all lie within the first `replicas` replicas."""
-        named: dict[str, MapSettings | ServiceSettings] = {DEFAULT_MAP: self.map(DEFAULT_MAP), **self.maps}
+        named: dict[str, MapSettings | ServiceSettings | CollectionSettings] = {
+            DEFAULT_MAP: self.map(DEFAULT_MAP),
+            **self.maps,
+        }
         named.update({SERVICE_PREFIX + name: entry for name, entry in self.services.items()})
+        for prefix, section in COLLECTIONS.items():
+            named.update({prefix + name: entry for name, entry in getattr(self, section).items()})
         return sorted(name for name, entry in named.items() if entry.copies <= replicas)
 
     def configured(self, name: str) -> str:
@@ -734,8 +808,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if not name.startswith(INTERNAL) and self.map(name).loss_policy != "ignore"
         )
 
-    def _all(self) -> list[MapSettings | ServiceSettings]:
-        return [self.map(DEFAULT_MAP), *self.maps.values(), *self.services.values()]
+    def _all(self) -> list[MapSettings | ServiceSettings | CollectionSettings]:
+        collections = (*self.queues.values(), *self.lists.values(), *self.sets.values())
+        return [self.map(DEFAULT_MAP), *self.maps.values(), *collections, *self.services.values()]
 
     def seed_addresses(self) -> list[tuple[str, int]]:
         """The seeds as (host, member port)."""
@@ -756,6 +831,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"services.{name}.{key}": value
                 for key, value in sharing.told("services", service, plain_service)
             }
+        for section in COLLECTIONS.values():
+            for name, chosen in sorted(getattr(self, section).items()):
+                found |= {
+                    f"{section}.{name}.{key}": value
+                    for key, value in sharing.told(section, chosen, CollectionSettings())
+                }
         return {sharing.encoded_key(key): str(value) for key, value in found.items()}
 
     def digest(self) -> str:

@@ -171,6 +171,13 @@ class ClientRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestWithdrawn:
+    """The client of this request has gone: if it waits for a change, it waits no longer."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
 class ZoneBatches:
     """Requests on maps of zones, of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
 
@@ -286,6 +293,7 @@ Event = (
     | StepEnded
     | TurnEnded
     | ClientRequest
+    | RequestWithdrawn
     | ZoneBatches
     | FramesForwarded
     | CutRequested

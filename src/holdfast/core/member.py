@@ -227,7 +227,7 @@ class Member:
         self.open_step.add(kind)
         if kind in open_step.REQUESTS:
             self.agreed.await_turn()
-        if self.lane.awaited:
+        if self.replication.must_wake:
             # Not at the end: the next request might take the lock that a waiting one has waited for.
             self.replication.wake()
         return self.out.take()
@@ -343,7 +343,7 @@ class Member:
         self.repair.look()
         self.transactions.deliver()
         self.moves.deliver()
-        if self.lane.awaited:
+        if self.replication.must_wake:
             self.replication.wake()
             self.transactions.deliver()
         self.lane.flush()
@@ -477,6 +477,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.MigrationRequest: lambda member, sender, message: member.source.on_request(sender, message),
     m.MigrationReady: lambda member, sender, message: member.migrations.on_ready(sender, message),
     m.MigrationRefused: lambda member, sender, message: member.migrations.on_refused(sender, message),
+    m.Withdrawals: lambda member, sender, message: member.router.on_withdrawals(sender, message),
     m.ForwardFrames: lambda member, sender, message: member.serving.forwarding.on_frames(sender, message),
     m.FramesAnswer: lambda member, sender, message: member.serving.forwarding.on_answer(sender, message),
     m.Subscribe: lambda member, sender, message: member.listeners.on_subscribe(sender, message),
@@ -579,6 +580,7 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.Heard: lambda member, event: member.on_datagram(event.address, event.message),
     e.TimerFired: lambda member, event: member.on_timer(event.name),
     e.ClientRequest: Member.on_request,
+    e.RequestWithdrawn: lambda member, event: member.router.withdraw(event.token),
     e.ZoneBatches: Member.on_zone_batches,
     e.FramesForwarded: lambda member, event: member.serving.forwarding.take(event.parts),
     e.StepEnded: lambda member, event: None,

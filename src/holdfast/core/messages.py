@@ -626,6 +626,14 @@ class MessageBatch(msgspec.Struct, frozen=True, array_like=True, tag=76):
         return all(type(message) is Forward for message in self.messages)
 
 
+class Withdrawals(msgspec.Struct, frozen=True, array_like=True, tag=78):
+    """The clients of these forwarded requests have gone: those that wait for a change are to be answered at once
+    (routing/R-21). Requests that do not wait are answered as ever.
+    """
+
+    tickets: list[int]
+
+
 class ForwardFrames(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """Requests for entries of partitions that the receiver should serve, as clients sent them."""
 
@@ -825,6 +833,7 @@ Message = (
     | Forward
     | Answer
     | MessageBatch
+    | Withdrawals
     | ForwardFrames
     | FramesAnswer
     | Subscribe

@@ -40,6 +40,9 @@ class ReplicationEngineDelegate(Protocol):
     def changed(self, partition: int) -> None:
         """Requests wait for that. Never called from within `submit`."""
 
+    def collection_changed(self, partition: int, name: str) -> None:
+        """The same for the items in this map (routing/R-20)."""
+
 
 class ReplicationEngine(Protocol):
     """Replication of the partitions that this member leads."""

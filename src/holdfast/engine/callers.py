@@ -8,18 +8,20 @@ from typing import Any
 from holdfast.core.effects import Announce, BackpressureChanged, ClusterChanged, Complete, Delivery, Notify
 from holdfast.core.events import (
     ChangesAsked,
+    ClientRequest,
     CollectorAdded,
     CutLeased,
     CutRequested,
     Event,
     ListenerAdded,
     MapDestroyed,
+    RequestWithdrawn,
     SubscriptionEnded,
     TransactionAsked,
 )
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import Token
-from holdfast.core.model.operations import EntryEvent, WrittenEntries
+from holdfast.core.model.operations import Done, EntryEvent, Request, WrittenEntries
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.core.primary_backup.cuts import Taken
@@ -51,6 +53,19 @@ class Callers:
         assert token not in self._waiting, "a token names one question"
         self._waiting[token] = done
         return token
+
+    def execute_waiting(self, request: Request, done: Done) -> Callable[[], None]:
+        """Like `Driver.execute`, for a request that may wait for a change. Returns the function that withdraws it:
+        `done` is called all the same, soon.
+        """
+        token = self.expect(done)
+        self._share(ClientRequest(token, request, more=True))
+
+        def withdraw() -> None:
+            if token in self._waiting:
+                self._put(RequestWithdrawn(token))
+
+        return withdraw
 
     def complete(self, token: Token, answer: object) -> None:
         self._waiting.pop(token)(answer)

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator
 from typing import Literal, NamedTuple, Protocol, assert_never
 
 from holdfast.actions.operator_action import OperatorAction
-from holdfast.config.permissions import Action, Kind
+from holdfast.config.permissions import UNNAMED, Action, Kind
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
@@ -92,7 +92,7 @@ open
     Client.authentication Client.authenticationCustom Client.addClusterViewListener Client.ping Client.statistics
     Client.localBackupListener Client.fetchSchema Client.getDistributedObjects Client.addDistributedObjectListener
     Client.removeDistributedObjectListener Client.removePartitionLostListener Client.removeMigrationListener
-    Map.removeEntryListener Map.removePartitionLostListener
+    Map.removeEntryListener Map.removePartitionLostListener Queue.removeListener List.removeListener Set.removeListener
 somewhere map put
     Client.sendSchema Client.sendAllSchemas
 object known
@@ -120,6 +120,40 @@ maps listen
     Map.fetchNearCacheInvalidationMetadata
 transaction use
     Transaction.create Transaction.commit Transaction.rollback
+queue read
+    Queue.size Queue.peek Queue.iterator Queue.contains Queue.containsAll Queue.remainingCapacity Queue.isEmpty
+queue put
+    Queue.offer Queue.put Queue.addAll
+queue read remove
+    Queue.remove Queue.poll Queue.take Queue.drainTo Queue.drainToMaxSize Queue.compareAndRemoveAll
+    Queue.compareAndRetainAll
+queue remove
+    Queue.clear
+queue listen
+    Queue.addListener
+list read
+    List.size List.contains List.containsAll List.getAll List.isEmpty List.get List.lastIndexOf List.indexOf List.sub
+    List.iterator List.listIterator
+list put
+    List.add List.addAll List.addAllWithIndex List.addWithIndex
+list read put remove
+    List.set
+list read remove
+    List.remove List.compareAndRemoveAll List.compareAndRetainAll List.removeWithIndex
+list remove
+    List.clear
+list listen
+    List.addListener
+set read
+    Set.size Set.contains Set.containsAll Set.getAll Set.isEmpty
+set read put
+    Set.add Set.addAll
+set read remove
+    Set.remove Set.compareAndRemoveAll Set.compareAndRetainAll
+set remove
+    Set.clear
+set listen
+    Set.addListener
 map read
     TransactionalMap.containsKey TransactionalMap.get TransactionalMap.size TransactionalMap.isEmpty
     TransactionalMap.keySet TransactionalMap.keySetWithPredicate TransactionalMap.values
@@ -158,7 +192,13 @@ def _read_table() -> dict[int, tuple[str, ...]]:
 HAZELCAST: dict[int, tuple[str, ...]] = _read_table()
 """Permissions by kind of request, as words of the table."""
 
-SERVICES: dict[str, Kind] = {"hz:impl:mapService": Kind.MAP}
+MAP_SERVICE = "hz:impl:mapService"
+SERVICES: dict[str, Kind] = {
+    MAP_SERVICE: Kind.MAP,
+    "hz:impl:queueService": Kind.QUEUE,
+    "hz:impl:listService": Kind.LIST,
+    "hz:impl:setService": Kind.SET,
+}
 """Services of the Hazelcast protocol, with the kind of their objects."""
 
 
@@ -205,7 +245,7 @@ def call_rejection(rights: Rights, call: AnyCall) -> str:
 
 def _name_of(kind: str, name: str) -> str:
     """The name of the object; empty for kinds with a single object."""
-    return name if kind in ("map", "maps") else ""
+    return "" if Kind(kind.removesuffix("s")) in UNNAMED else name
 
 
 def _object_rejection(rights: Rights, what: str, action: str, name: str, service: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
+from holdfast.config import CollectionSettings
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request, WrittenEntries
 from holdfast.core.model.partition_events import News, Number
@@ -87,8 +88,21 @@ class StreamHeads(Protocol):
         """The heads of the partitions that are served here, and the partitions that are not."""
 
 
+class CollectionAccess(Protocol):
+    """Queues, lists and sets."""
+
+    def execute(self, request: Request, done: Done) -> Callable[[], None]:
+        """Like `Grid.execute`, for a step that may wait. Returns the function that withdraws it, because the client has
+        gone.
+        """
+
+    def settings(self, name: str) -> CollectionSettings | None:
+        """The settings of the collection whose items this map holds; None: of none."""
+
+
 class Grid(Protocol):
     member_uuid: str
+    collections: CollectionAccess
     cluster_name: str
     partition_count: int
     batch_invalidations: bool

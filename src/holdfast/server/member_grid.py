@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
-from holdfast.config import Settings
+from holdfast.config import CollectionSettings, Settings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.member_status import MemberCount
@@ -28,7 +28,7 @@ from holdfast.observe.map_figures import SharedCounts, counting_maps
 from holdfast.observe.status import Counted, counting
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.door import Loop, Timer
-from holdfast.server.grid import ClusterCard, Debounced, MemberCard, StreamHeads
+from holdfast.server.grid import ClusterCard, CollectionAccess, Debounced, MemberCard, StreamHeads
 from holdfast.server.logins import Login, LoginAnswer, LoginDone, Logins, Prover
 from holdfast.server.operation_times import OperationTimes
 
@@ -98,6 +98,7 @@ class MemberGrid:
         """`driver`, `member` and `lane` must be set before sessions use it."""
         self.settings = settings
         self.member_uuid = member_uuid
+        self.collections: CollectionAccess = MemberCollections(self)
         self.cluster_name = settings.cluster.name
         self.batch_invalidations = settings.member.batch_invalidations
         self.partition_count = settings.partitions.count
@@ -424,3 +425,24 @@ class MemberGrid:
 
     def on_news(self, on_event: Callable[[News], None]) -> Callable[[], bool]:
         return self.driver.callers.on_news(on_event)
+
+
+class MemberCollections:
+    """Implements `server.grid.CollectionAccess`."""
+
+    def __init__(self, grid: MemberGrid) -> None:
+        self._grid = grid
+
+    def execute(self, request: Request, done: Done) -> Callable[[], None]:
+        driver, timed = self._grid.driver, self._grid.times.timed(request, done)
+        if driver.stopped:
+            driver.execute(request, timed)
+            return _withdraw_nothing
+        return driver.callers.execute_waiting(request, timed)
+
+    def settings(self, name: str) -> CollectionSettings | None:
+        return self._grid.member.settings.collection(name)
+
+
+def _withdraw_nothing() -> None:
+    """The request was answered at once."""

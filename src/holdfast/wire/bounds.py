@@ -20,12 +20,13 @@ from holdfast.config import TRANSACTIONS_MAP
 from holdfast.config.schema import ATTRIBUTES_MAX, BACKUPS_MAX, COPIES
 from holdfast.core import messages as m
 from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
+from holdfast.core.model.collections import step_problem as collection_step_problem
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.map_changes import CHANGEABLE, CHANGED_MAPS_MAX, MapChanges
 from holdfast.core.model.map_moves import FillMap, MapMove, decode_move_step
 from holdfast.core.model.map_moves import step_problem as move_step_problem
 from holdfast.core.model.metastore_founding import VOTERS, MetastoreFounding
-from holdfast.core.model.operations import MOVING, EntryEvent, Op, Request, request_problem
+from holdfast.core.model.operations import COLLECTION_STEPS, MOVING, EntryEvent, Op, Request, request_problem
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
@@ -35,7 +36,7 @@ from holdfast.core.model.views import FilesSeen, MemberInfo, View
 from holdfast.core.primary_backup.cuts import CUT_ID_BYTES
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
 from holdfast.core.store.digest import RANGES
-from holdfast.core.store.request_ids import split_mark
+from holdfast.core.store.request_ids import ID_LENGTH, split_mark
 from holdfast.core.zones.transitions import LocalState
 
 NUMBER_MAX = 2**63 - 1
@@ -254,7 +255,7 @@ def _mark(told: bytes) -> None:
     transaction, mark = split_mark(told)
     if mark is not told:
         _transactions((transaction,))
-    if mark and not 0 < mark[0] <= min(ID_BYTES_MAX, len(mark) - 1):
+    if mark and not 0 < mark[0] & ID_LENGTH <= min(ID_BYTES_MAX, len(mark) - 1):
         raise _Wrong("the mark of a request is cut short")
 
 
@@ -264,6 +265,8 @@ def _request(request: Request, count: int) -> None:
         _pin(request)
     if request.op in MOVING:
         _step(request)
+    if request.op in COLLECTION_STEPS:
+        _none(collection_step_problem(request.map, request.op, request.value, request.items))
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         _require(request.map == TRANSACTIONS_MAP, f"a step of a transaction on {request.map[:40]!a}")
         try:
@@ -696,6 +699,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.Forward: lambda message, count: _request(message.request, count),
     m.ZoneForward: _zone_forward,
     m.Answer: _answer,
+    m.Withdrawals: lambda message, count: _numbers(*message.tickets),
     m.ForwardFrames: _forward_frames,
     m.FramesAnswer: _frames_answer,
     m.Events: _events,

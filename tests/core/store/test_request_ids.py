@@ -114,3 +114,31 @@ def test_a_transaction_may_be_named_before_a_mark() -> None:
             other.merge(memory.encode())
             assert other.knows(b"id") is bool(carried)
             assert not carried or other.answer(b"id") == b"answer"
+
+
+@pytest.mark.rule("store/Q-1")
+def test_a_request_that_took_items_is_known_when_its_answer_is_not_kept() -> None:
+    memory = Remembered(3)
+    for number in range(3):
+        memory.note(mark_of(b"take %d" % number, bytes(KEPT_BYTES // 2), kept=True))
+        memory.note(mark_of(b"put %d" % number, bytes(KEPT_BYTES // 2)))
+    assert not memory.knows(b"put 0")
+    assert all(memory.knows(b"take %d" % number) for number in range(3))
+    assert memory.has_dropped(b"take 0")
+    copy = Remembered(3)
+    copy.merge(memory.encode())
+    assert copy.encode() == memory.encode()
+    assert copy.has_dropped(b"take 0")
+    assert id_of(mark_of(b"x" * 64, None, kept=True)) == b"x" * 64
+    memory.note(mark_of(b"take 2", b"again", kept=True))
+    assert memory.answer(b"take 2") == b"again"
+    for number in range(4):
+        memory.note(mark_of(b"%d" % number, None, kept=True))
+    assert memory.encode() == copied(memory).encode()
+    assert not memory.knows(b"take 0")
+
+
+def copied(memory: Remembered) -> Remembered:
+    copy = Remembered(memory.most)
+    copy.merge(memory.encode())
+    return copy

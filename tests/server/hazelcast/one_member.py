@@ -17,11 +17,14 @@ from tests.server.local_copies import LocalCopies
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.actions.show_status import ShowStatus
-from holdfast.config import MapSettings, Settings
+from holdfast.config import CollectionSettings, MapSettings, Settings
+from holdfast.core.collections.collection_steps import decide_step
+from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.levels import HIGHEST
 from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.operations import (
+    COLLECTION_STEPS,
     DEFAULT_TTL,
     WHOLE,
     Done,
@@ -37,7 +40,7 @@ from holdfast.core.model.operations import (
 )
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change
+from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneChanges, ZoneWrites
 from holdfast.core.operations.map_operations import version_of
@@ -221,6 +224,48 @@ class _Turn:
             self.tell()
 
 
+class OneMemberCollections:
+    """Queues, lists and sets of a grid."""
+
+    def __init__(self, grid: OneMemberGrid) -> None:
+        self._grid = grid
+        self.waiting: list[tuple[Request, Done]] = []
+        self.withdrawn = 0
+        self.configured = Settings()
+
+    def execute(self, request: Request, done: Done) -> Callable[[], None]:
+        """It waits until an item comes or goes."""
+        if self._grid.answer_with is not None:
+            self._grid.execute(request, done)
+            return lambda: None
+        self._grid.requests.append(request)
+        waits = (request, done)
+        self.waiting.append(waits)
+        self.wake()
+
+        def withdraw() -> None:
+            self.withdrawn += 1
+            if waits in self.waiting:
+                self.waiting.remove(waits)
+                done(Outcome(Status.OK))
+
+        return withdraw
+
+    def wake(self) -> None:
+        progress = True
+        while progress:
+            progress = False
+            for waits in list(self.waiting):
+                decided = self._grid.step(waits[0])
+                if isinstance(decided, Decision):
+                    progress = True
+                    self.waiting.remove(waits)
+                    waits[1](Outcome(Status.OK, decided.answer))
+
+    def settings(self, name: str) -> CollectionSettings | None:
+        return self.configured.collection(name)
+
+
 class OneMemberGrid:
     """See the module."""
 
@@ -241,6 +286,7 @@ class OneMemberGrid:
         self.refuse_with: Outcome | None = None
         self.requests: list[Request] = []
         self.doubts: list[str] = []
+        self.collections = OneMemberCollections(self)
         self.timed: list[str] = []
         """What has ended that is no request."""
         self.reads: Counter[str] = Counter()
@@ -512,8 +558,25 @@ class OneMemberGrid:
             done(Outcome(Status.OK, self._whole(request)))
         elif request.op in (Op.GET_ALL, Op.PUT_ALL):
             done(Outcome(Status.OK, self._many(request)))
+        elif request.op in COLLECTION_STEPS:
+            decided = self.step(request)
+            done(Outcome(Status.OK, decided.answer))
+            self.collections.wake()
         else:
             done(Outcome(Status.OK, self._keyed(request)))
+
+    def step(self, request: Request) -> Decision | Wait:
+        held = self.copies[request.partitions[0]].open(request.map)
+        decided = decide_step(held.state, request)
+        if isinstance(decided, Decision):
+            for update in decided.updates:
+                old = held.state.entries.get(update.key)
+                record = Record(held.name, held.updates.next(), update.change, update.key, update.value)
+                held.state.apply(record, self.now)
+                if update.kind is not None:
+                    value = update.value if update.change is Change.SET else None
+                    self.tell(held, update.kind, update.key, value, old)
+        return decided
 
     # -- what the operations do
 

@@ -291,8 +291,8 @@ def test_objects_come_and_go(wire: Wire, grid: OneMemberGrid) -> None:
 
 
 def test_other_structures_are_refused_by_name(wire: Wire) -> None:
-    with pytest.raises(AnsweredError, match=r"Queue \(hz:impl:queueService\) is not supported") as refused:
-        wire.ask(client_create_proxy_codec, "q", "hz:impl:queueService")
+    with pytest.raises(AnsweredError, match=r"Topic \(hz:impl:topicService\) is not supported") as refused:
+        wire.ask(client_create_proxy_codec, "q", "hz:impl:topicService")
     assert refused.value.code == 61
 
 

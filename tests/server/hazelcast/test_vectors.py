@@ -100,10 +100,10 @@ def test_entry_event() -> None:
 
 def test_error() -> None:
     session, sent = connect(OneMemberGrid(3))
-    queue_offer = bytes.fromhex("1600000000e1 000103000c00000000000000ffffffff")
-    session.receive(queue_offer)
+    topic_publish = bytes.fromhex("1600000000e1 000104000c00000000000000ffffffff")
+    session.receive(topic_publish)
     name = b"java.lang.UnsupportedOperationException"
-    words = b"Queue.offer is not supported by Holdfast (docs/compatibility.md lists what is)"
+    words = b"Topic.publish is not supported by Holdfast (docs/compatibility.md lists what is)"
     assert sent == [
         bytes.fromhex("1300000000c0 000000000c00000000000000 00 060000000010 060000000010 0a0000000000 3d000000")
         + (6 + len(name)).to_bytes(4, "little") + b"\0\0" + name

@@ -56,7 +56,7 @@ class Wait(NamedTuple):
     """The state has to change first: the request is decided again then, or at the end of its wait."""
 
     ms: int
-    answer: bytes | None = None
+    answer: Value = None
     """The answer if it still has to wait then."""
     refused: str = ""
     """Why it is rejected then; empty: it is answered."""

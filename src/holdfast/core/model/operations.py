@@ -55,6 +55,11 @@ class Op(IntEnum):
     DESTROY = 38  # as CLEAR, and the map is forgotten; answers int
     FILL = 39  # `value` = a `FillMap` step of a map that moves here (`core.model.map_moves`); answers a `MoveAnswer`
     MOVE = 40  # the same of another step
+    READ_COLLECTION = (
+        41  # `map` = the items' map, `value` = a `CollectionStep`, `items`; answers as the step says
+    )
+    ADD_TO_COLLECTION = 42  # the same of a step that stores items
+    TAKE_FROM_COLLECTION = 43  # the same of a step that removes items
 
 
 READS = frozenset(
@@ -70,6 +75,7 @@ READS = frozenset(
         Op.ENTRIES,
         Op.IS_EMPTY,
         Op.ASK,
+        Op.READ_COLLECTION,
     }
 )
 
@@ -86,6 +92,7 @@ GROWING = frozenset(
         Op.CALL,
         Op.TRANSACT,
         Op.FILL,
+        Op.ADD_TO_COLLECTION,
     }
 )
 """A longer value may need memory, too."""
@@ -114,7 +121,10 @@ STEPS = frozenset({Op.TRANSACT, Op.SETTLE})
 primary.
 """
 
-BETWEEN_MEMBERS = frozenset({Op.PIN, *STEPS, *MOVING})
+COLLECTION_CHANGES = frozenset({Op.ADD_TO_COLLECTION, Op.TAKE_FROM_COLLECTION})
+COLLECTION_STEPS = frozenset({Op.READ_COLLECTION, *COLLECTION_CHANGES})
+
+BETWEEN_MEMBERS = frozenset({Op.PIN, *STEPS, *MOVING, *COLLECTION_STEPS})
 
 CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})
 

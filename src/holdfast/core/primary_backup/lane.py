@@ -376,7 +376,14 @@ class Lane:
         return len(self.open_records)
 
     def remember(
-        self, copy: PartitionCopy, request_id: bytes, value: Value, since: int, *, several: bool = False
+        self,
+        copy: PartitionCopy,
+        request_id: bytes,
+        value: Value,
+        since: int,
+        *,
+        several: bool = False,
+        kept: bool = False,
     ) -> None:
         """Remember the response to a request with an id. Its last record, after the first `since` of the open buffer,
         carries the response to the backups.
@@ -384,8 +391,10 @@ class Lane:
         `several`: it has written to several maps; then it is the last record of the map with the most copies. Example:
         a transaction writes to a map with a backup, then to a journalled one without. If the record of the second map
         carried the response, a crash would lose it, and the backup would not recognise the repeated commit.
+
+        `kept`: see `mark_of`.
         """
-        mark = mark_of(request_id, value)
+        mark = mark_of(request_id, value, kept=kept)
         copy.requests.note(mark)
         records = self.open_records
         if len(records) > since:

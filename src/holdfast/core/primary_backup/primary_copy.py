@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
+from holdfast.core.collections.collection_steps import decide_step
+from holdfast.core.model.collections import collection_of
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.levels import PRIMARY_LOCKS
@@ -31,6 +33,8 @@ from holdfast.core.model.map_moves import (
 from holdfast.core.model.notices import MapEmptied, MapMarked
 from holdfast.core.model.object_names import part_name, target
 from holdfast.core.model.operations import (
+    COLLECTION_CHANGES,
+    COLLECTION_STEPS,
     MOVING,
     READS,
     EntryEvent,
@@ -66,6 +70,10 @@ from holdfast.core.store.replica import AnyReplica
 T = TypeVar("T")
 _NO_MAP: frozenset[Op] = frozenset({Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE, *MOVING})
 """A closed map does not reject these as a whole."""
+_LISTING = frozenset({Op.GET_ALL, Op.READ_COLLECTION})
+ANSWER_DROPPED = Outcome(
+    Status.UNKNOWN, None, "it was applied, and its answer was too large to be kept for a repeated request"
+)
 SLICE_ENTRIES = 50_000
 SLICE_BYTES = 8 << 20
 """A slice of an operation on whole partitions ends after so many entries, or bytes of answer: some 20 ms of work."""
@@ -88,6 +96,8 @@ class PrimaryCopy:
         """Some map has backup reads, whose answers carry a position (routing/R-5)."""
         self._delegate: ReplicationEngineDelegate | None = None
         self._lock_wait_ms = settings.limits.call_timeout_ms
+        self._changed_collections: dict[tuple[int, str], None] = {}
+        """Partitions and maps whose items have changed since requests that wait for them were last woken."""
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._clearings = Clearings(out, lane, timeout_ns, self._rejection)
 
@@ -139,10 +149,7 @@ class PrimaryCopy:
             else:
                 self._answer_read(copy, request, done)
             return
-        if request.id and (applied := copy.applied(request.id, request.map)) is not None:
-            known_value = applied.answer(request.id)
-            place = self._position(copy, request)
-            lane.when_held(partition, request.id, lambda known: done(self._told(known, known_value, place)))
+        if request.id and self._answer_again(copy, request, done):
             return
         if closed or (request.op in MOVING and not self._is_due(request)):
             done(CLOSED if closed else NOT_DUE)
@@ -150,7 +157,7 @@ class PrimaryCopy:
         decision = self._decide(copy, request)
         if type(decision) is Wait:
             if not late:
-                if partition not in lane.awaited:
+                if partition not in lane.awaited and request.op not in COLLECTION_CHANGES:
                     lane.awaited[partition] = Awaited(copy)
                 done(decision)
                 return
@@ -159,6 +166,9 @@ class PrimaryCopy:
                 return
             decision = Decision(decision.answer)
         assert type(decision) is Decision, "a request is decided or waits"
+        if request.op in COLLECTION_CHANGES and bytes_of(decision.answer) > self._answer_bytes:
+            done(Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes)))
+            return
         assert lane.leading[partition] is copy, "deciding changes nothing"
         before = lane.opened
         value = self._carry_out(copy, request, decision)
@@ -177,10 +187,23 @@ class PrimaryCopy:
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
             return
         if request.id and not decision.repeatable:
-            lane.remember(copy, request.id, value, before, several=request.op is Op.TRANSACT)
+            kept = request.op in COLLECTION_CHANGES
+            lane.remember(copy, request.id, value, before, several=request.op is Op.TRANSACT, kept=kept)
         if request.op in MOVING:
             self._out.notify(MapMarked(partition))
         lane.close_batch(lambda known: done(self._told(known, value, position)))
+
+    def _answer_again(self, copy: PartitionCopy, request: Request, done: Decided) -> bool:
+        """Answer a repeated request as the first time. Returns False if it was not applied, or is not remembered."""
+        applied = copy.applied(request.id, request.map)
+        if applied is None:
+            return False
+        if applied.has_dropped(request.id):
+            done(ANSWER_DROPPED)
+            return True
+        value, place = applied.answer(request.id), self._position(copy, request)
+        self._lane.when_held(copy.partition, request.id, lambda known: done(self._told(known, value, place)))
+        return True
 
     def houses(self, name: str) -> bool:
         """See operations/V-5."""
@@ -229,6 +252,7 @@ class PrimaryCopy:
         """
         awaited = self._lane.awaited
         while True:
+            self._wake_collections()
             over = [
                 partition
                 for partition, one in awaited.items()
@@ -242,6 +266,19 @@ class PrimaryCopy:
                 if self._lane.leading[partition] is one.copy and self._delegate is not None:
                     self._delegate.changed(partition)
 
+    @property
+    def must_wake(self) -> bool:
+        """Whether `wake` has anything to do."""
+        return bool(self._lane.awaited or self._changed_collections)
+
+    def _wake_collections(self) -> None:
+        """Decide requests again that wait for a changed collection; these may change others."""
+        while self._changed_collections and self._delegate is not None:
+            changed, self._changed_collections = self._changed_collections, {}
+            for partition, name in changed:
+                if self._lane.leading[partition] is not None:
+                    self._delegate.collection_changed(partition, name)
+
     def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided) -> None:
         lane = self._lane
         try:
@@ -252,7 +289,7 @@ class PrimaryCopy:
             assert type(decision) is Decision, "a read is decided at once"
             looked = decision.updates or decision.used
             value = self._carry_out(copy, request, decision) if looked else decision.answer
-            if request.op is Op.GET_ALL and bytes_of(value) > self._answer_bytes:
+            if request.op in _LISTING and bytes_of(value) > self._answer_bytes:
                 answer = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
             else:
                 answer = Outcome(Status.OK, value, "", self._position(copy, request))
@@ -283,6 +320,9 @@ class PrimaryCopy:
                 return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))
             stores = not self._out.does(PRIMARY_LOCKS)
             return TransactionBranches(copy, self._out.now_ns, stores=stores).decide(step)
+        if op in COLLECTION_STEPS:
+            held = copy.maps.get(name)
+            return decide_step(held.state if held is not None else None, request)
         if copy.locks.held and (decided := self._decide_by_locks(copy, request)) is not None:
             return decided
         held = copy.maps.get(name)
@@ -317,6 +357,8 @@ class PrimaryCopy:
             else:
                 held = copy.maps.get(name) or lane.open(copy, name)
             applied = lane.carry_out(copy, held, update, moves=request.op in MOVING)
+        if request.op in COLLECTION_CHANGES:
+            self._changed_collections[copy.partition, request.map] = None
         if isinstance(fill, FillMap) and fill.round and request.map in copy.maps:
             # They may have been used in the source all the time.
             copy.maps[request.map].state.all_used(self._out.now_ns)
@@ -412,6 +454,8 @@ class PrimaryCopy:
                 decision = decide_whole(held.state, request, self._out.now_ns)
                 for update in decision.updates:
                     lane.carry_out(copy, held, update)
+                if decision.updates and collection_of(request.map) is not None:
+                    self._changed_collections[partition, request.map] = None
                 size += bytes_of(decision.answer)
                 value = merge(request.op, value, decision.answer)
         if value is None:

@@ -64,7 +64,18 @@ def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
 
 
 class Parked:
-    __slots__ = ("asker", "deadline_ns", "doubt", "request", "since_ns", "size", "until_ns", "wait", "why")
+    __slots__ = (
+        "asker",
+        "deadline_ns",
+        "doubt",
+        "number",
+        "request",
+        "since_ns",
+        "size",
+        "until_ns",
+        "wait",
+        "why",
+    )
 
     def __init__(self, request: Request, asker: Asker, deadline_ns: int) -> None:
         self.request = request
@@ -80,6 +91,8 @@ class Parked:
         """Beginning of that wait."""
         self.size = 0
         """Bytes counted in `Waiting`; 0: not counted."""
+        self.number = 0
+        """Place in the line of those that wait for the same collection; 0: it has none."""
 
     def comes_from(self, members: set[MemberId]) -> bool:
         return isinstance(self.asker, Peer) and self.asker.member in members

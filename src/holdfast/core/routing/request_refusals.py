@@ -10,7 +10,7 @@ from holdfast.config import MapSettings, Settings
 from holdfast.config.schema import INTERNAL
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.object_names import target
-from holdfast.core.model.operations import GROWING, READS, Op, Outcome, Request, Status
+from holdfast.core.model.operations import COLLECTION_CHANGES, GROWING, READS, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, Room
 from holdfast.core.replication_engine import ReplicationEngine
@@ -107,7 +107,9 @@ class RequestRefusals:
         So may updates of services, which may be what makes room.
         """
         short = self.short
-        if request.map.startswith(INTERNAL) or request.op is Op.CALL:
+        if request.op is not Op.ADD_TO_COLLECTION and (
+            request.map.startswith(INTERNAL) or request.op is Op.CALL
+        ):
             short = {uuid: room for uuid, room in short.items() if room is Room.NONE}
         copies = self._settings.object(target(request)).copies
         for partition in request.partitions:
@@ -125,7 +127,7 @@ def changes(request: Request) -> bool:
     """Whether a passive cluster rejects this. Holdfast's own maps (names of opened maps, schemas) may change; otherwise
     no client could begin to read while the cluster is passive.
     """
-    if request.op is Op.TRANSACT or request.op is Op.SETTLE:
+    if request.op is Op.TRANSACT or request.op is Op.SETTLE or request.op in COLLECTION_CHANGES:
         return True
     if request.op is Op.PIN:
         return False

@@ -41,18 +41,29 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.config import Settings
-from holdfast.core.messages import Answer, Forward, ZoneForward
+from holdfast.config import LimitSettings, Settings
+from holdfast.core.messages import Answer, Forward, Withdrawals, ZoneForward
+from holdfast.core.model.collections import is_set, with_remaining_wait
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.notices import LockAwaited
 from holdfast.core.model.open_operations import OpenOperation
-from holdfast.core.model.operations import MOVING, READS, WHOLE, Op, Outcome, Request, Status
+from holdfast.core.model.operations import (
+    COLLECTION_CHANGES,
+    MOVING,
+    READS,
+    WHOLE,
+    Op,
+    Outcome,
+    Request,
+    Status,
+)
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.operations.map_operations import FROM_BACKUPS
 from holdfast.core.outbox import Outbox
 from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.backup_reads import BackupReads, Neighbours
+from holdfast.core.routing.collection_waits import CollectionWaits
 from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS, Departures, Gatherings, Rehoming, timed_out
 from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, Within, answer, size_of
@@ -136,6 +147,7 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
         """Requests that wait for a change of their partition, in the order of arrival (routing/R-11)."""
+        self._collections = CollectionWaits()
         self.frames: ForwardedFrames | None = None
         """Requests that are forwarded without this router; None: there are none."""
         replication.serve(self)
@@ -144,7 +156,7 @@ class Router:
 
     def execute(self, request: Request, asker: Asker, doubt: str = "") -> None:
         """Wherever its partition lives; the asker is answered once. `doubt`: why it may have been applied already."""
-        problem = self._too_large(request)
+        problem = size_problem(request, self._limits)
         parked = Parked(request, asker, self._out.now_ns + self._timeout_ns)
         parked.doubt = doubt
         if problem:
@@ -155,20 +167,6 @@ class Router:
             self.gatherings.begin(request, asker)
         else:
             self._dispatch(parked)
-
-    def _too_large(self, request: Request) -> str:
-        key, value, limits = request.key, request.value, self._limits
-        if len(key) > limits.key_bytes:
-            return f"the key has {len(key)} bytes; limits.key_bytes is {limits.key_bytes}"
-        # A step of a transaction carries many values; its coordinator has checked them (transactions/C-6).
-        if len(value) > limits.value_bytes and request.op not in _OF_MANY_VALUES:
-            return f"the value has {len(value)} bytes; limits.value_bytes is {limits.value_bytes}"
-        if request.op is Op.PUT_ALL:
-            for index, item in enumerate(request.items):
-                limit = limits.value_bytes if index % 2 else limits.key_bytes
-                if len(item) > limit:
-                    return f"an entry has a part of {len(item)} bytes; the limit is {limit}"
-        return ""
 
     def depart(self, names: frozenset[str], rehoming: Rehoming) -> None:
         """Another engine serves these maps from now on (routing/R-13). Call `pass_on` when all routers know."""
@@ -220,12 +218,17 @@ class Router:
         elif self._keep(parked):
             if self._retries and not request.id and request.op not in READS:
                 parked.request = msgspec.structs.replace(request, id=self.new_id())
+            if request.op in COLLECTION_CHANGES and parked.until_ns:
+                left_ms = max(0, parked.until_ns - self._out.now_ns) // MILLISECOND
+                parked.request = with_remaining_wait(parked.request, left_ms)
             ticket = self._waiting.ticket()
             assert parked.size or not _is_counted(parked), (
                 "a sent request is counted as waiting (routing/R-6)"
             )
             assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
+            if request.op in COLLECTION_CHANGES:
+                self._collections.forwarded[parked.asker] = ticket
             if self._of_terms:
                 self._out.send(owner, ZoneForward(ticket, parked.request, self._rows[partition].version))
             else:
@@ -260,7 +263,10 @@ class Router:
         assert parked.until_ns <= parked.deadline_ns, (
             "a request waits no longer than its asker (routing/R-11)"
         )
-        self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
+        if parked.request.op in COLLECTION_CHANGES:
+            self._collections.add(parked)
+        else:
+            self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
         self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
 
     def rejection(self, request: Request) -> Outcome | None:
@@ -271,10 +277,29 @@ class Router:
         for parked in self._delayed.pop(partition, []):
             self._dispatch(parked)
 
+    def collection_changed(self, partition: int, name: str) -> None:
+        """See routing/R-20."""
+        for parked in self._collections.woken(partition, name):
+            self._dispatch(parked)
+
+    def withdraw(self, asker: Asker) -> None:
+        """The client of this request has gone: if it waits, it waits no longer (routing/R-21)."""
+        parked = self._collections.take(asker)
+        if parked is not None:
+            assert parked.wait is not None, "it waits for a change"
+            self._answer(parked, Outcome(Status.OK, parked.wait.answer))
+        elif (ticket := self._collections.forwarded.get(asker, 0)) in self._sent:
+            self._out.send(self._sent[ticket][0], Withdrawals([ticket]))
+
+    def on_withdrawals(self, sender: MemberId, message: Withdrawals) -> None:
+        for ticket in message.tickets:
+            self.withdraw(Peer(sender, ticket))
+
     def new_id(self) -> bytes:
         return self._prefix + self._waiting.number().to_bytes(8, "big")
 
     def _park(self, partition: int, parked: Parked) -> None:
+        parked.number = 0
         if self._keep(parked):
             self._parked.setdefault(partition, []).append(parked)
             self._waiting.look_in(RETRY_NS)
@@ -296,6 +321,8 @@ class Router:
 
     def _answer(self, parked: Parked, outcome: Outcome) -> None:
         """A request that may have been applied is not rejected (routing/R-4)."""
+        if self._collections.forwarded:
+            self._collections.forwarded.pop(parked.asker, None)
         if parked.size:
             self._count_out(parked)
         assert not parked.size, "an answered request does not wait (routing/R-1)"
@@ -379,7 +406,8 @@ class Router:
     def leftovers(self) -> dict[str, int]:
         return {
             "parked requests": sum(len(parked) for parked in self._parked.values()) + self.gatherings.parked,
-            "requests that wait for a change": sum(len(parked) for parked in self._delayed.values()),
+            "requests that wait for a change": sum(len(parked) for parked in self._delayed.values())
+            + len(self._collections),
             "forwarded requests": len(self._sent) + self.gatherings.asked,
             "clearings": self._replication.running,
             **(self.frames.leftovers if self.frames is not None else {}),
@@ -408,7 +436,8 @@ class Router:
 
     def served(self, partition: int) -> None:
         """The partition is served here, or its assignment changed: dispatch its waiting requests."""
-        for parked in [*self._parked.pop(partition, []), *self._delayed.pop(partition, [])]:
+        waiting = [*self._parked.pop(partition, []), *self._delayed.pop(partition, [])]
+        for parked in [*waiting, *self._collections.take_all(partition)]:
             self._dispatch(parked)
 
     def restrict(self) -> None:
@@ -422,6 +451,9 @@ class Router:
                         self._answer(parked, refused)
                 if not waiting:
                     del waits[partition]
+        refused_steps = [one for one in self._collections if self.refusals.rejection(one.request) is not None]
+        for parked in self._collections.take_these(refused_steps):
+            self._dispatch(parked)
 
     def askers_gone(self, gone: set[MemberId]) -> None:
         """routing/R-10. Call it before anything is served in the new view."""
@@ -435,6 +467,10 @@ class Router:
                     waits[partition] = stay
                 else:
                     del waits[partition]
+        for parked in self._collections.take_these(
+            [one for one in self._collections if one.comes_from(gone)]
+        ):
+            self._count_out(parked)
         for ticket, (_, sent) in list(self._sent.items()):
             if sent.comes_from(gone):
                 # It was forwarded for a member that asks another one now.
@@ -471,7 +507,11 @@ class Router:
         self.gatherings.superseded(partition)
 
     def end(self, why: str) -> None:
-        waits = [*self._parked.values(), *self._delayed.values()]
+        waits = [
+            *self._parked.values(),
+            *self._delayed.values(),
+            self._collections.take_these(list(self._collections)),
+        ]
         self._parked, self._delayed = {}, {}
         for parked in [each for waiting in waits for each in waiting]:
             self._answer(parked, Outcome(Status.NOT_READY, None, why))
@@ -518,6 +558,8 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _look_at_delayed(self, now_ns: int) -> None:
+        for parked in self._collections.take_due(now_ns):
+            self._dispatch(parked)
         for partition, waiting in list(self._delayed.items()):
             late = [parked for parked in waiting if parked.until_ns <= now_ns]
             if late:
@@ -525,9 +567,11 @@ class Router:
                 for parked in late:
                     self._dispatch(parked)
         self._delayed = {partition: waiting for partition, waiting in self._delayed.items() if waiting}
-        soonest = min((one.until_ns for waiting in self._delayed.values() for one in waiting), default=0)
-        if soonest:
-            self._waiting.look_in(max(1, soonest - now_ns))
+        ends = [one.until_ns for waiting in self._delayed.values() for one in waiting]
+        if self._collections:
+            ends.append(self._collections.first_end_ns)
+        if ends:
+            self._waiting.look_in(max(1, min(ends) - now_ns))
 
     def _give_up_sent(self, now_ns: int) -> None:
         """End requests that have waited too long for an answer (routing/R-3)."""
@@ -539,6 +583,28 @@ class Router:
                 reads = parked.request.op in READS
                 self._answer(parked, Outcome(Status.NOT_READY if reads else Status.UNKNOWN, None, why))
         self.gatherings.give_up(now_ns)
+
+
+def size_problem(request: Request, limits: LimitSettings) -> str:
+    """Why the request is too large; empty: it is not."""
+    key, value = request.key, request.value
+    if len(key) > limits.key_bytes:
+        return f"the key has {len(key)} bytes; limits.key_bytes is {limits.key_bytes}"
+    # A step of a transaction carries many values; its coordinator has checked them (transactions/C-6).
+    if len(value) > limits.value_bytes and request.op not in _OF_MANY_VALUES:
+        return f"the value has {len(value)} bytes; limits.value_bytes is {limits.value_bytes}"
+    if request.op is Op.PUT_ALL:
+        for index, item in enumerate(request.items):
+            limit = limits.value_bytes if index % 2 else limits.key_bytes
+            if len(item) > limit:
+                return f"an entry has a part of {len(item)} bytes; the limit is {limit}"
+    if request.op in COLLECTION_CHANGES:
+        # The items of a set are keys.
+        name = "key_bytes" if is_set(request.map) else "value_bytes"
+        limit, largest = getattr(limits, name), max(map(len, request.items), default=0)
+        if largest > limit:
+            return f"an item has {largest} bytes; limits.{name} is {limit}"
+    return ""
 
 
 def with_doubt(outcome: Outcome, doubt: str) -> Outcome:

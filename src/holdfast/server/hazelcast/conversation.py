@@ -101,6 +101,9 @@ class Conversation:
         self.transactions = OpenTransactions(grid)
         self._registered = 0
         self._waiting = 0
+        self._withdrawals: dict[int, Callable[[], None]] = {}
+        """Functions that withdraw pending requests which may wait, by number."""
+        self._withdrawn = 0
         self.handed_over = False
         """Whether the current request has changed anything in the member: see `handle_error`."""
         self.doubtful: tuple[bytes, str] | None = None
@@ -176,6 +179,9 @@ class Conversation:
         undo, self._undo = self._undo, {}
         for forget in undo.values():
             forget()
+        withdrawals, self._withdrawals = self._withdrawals, {}
+        for withdraw in withdrawals.values():
+            withdraw()
         self.transactions.roll_back_all()
 
     def log_in(self, login: Login, done: LoginDone) -> None:
@@ -272,6 +278,30 @@ class Conversation:
         self.handed_over = True
         told = self.callback(f"the answer to {name_of(call.kind)}", done, call.correlation)
         self._hand_over(request, told, self.doubtful)
+
+    def execute_waiting(self, call: Call, request: Request, answer: Callable[[Value], Made]) -> None:
+        """Like `execute`, for a step of a collection that may wait. It is withdrawn when the connection ends."""
+        if self._waiting >= WAITING_MAX:
+            raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; the request was not applied")
+        self._expect(1, 0)
+        self._withdrawn = number = self._withdrawn + 1
+        ended = False
+
+        def done(outcome: Outcome) -> None:
+            nonlocal ended
+            ended = True
+            self._withdrawals.pop(number, None)
+            self._expect(-1, 0)
+            if outcome.status is Status.OK:
+                self._answer(call, lambda: answer(outcome.value), _size_of(outcome.value))
+            elif not self.gone:
+                self.reject(call.correlation, *refusal(outcome))
+
+        self.handed_over = True
+        told = self.callback(f"the answer to {name_of(call.kind)}", done, call.correlation)
+        withdraw = self.grid.collections.execute(request, told)
+        if not ended:
+            self._withdrawals[number] = withdraw
 
     def _hand_over(
         self, request: Request, done: Callable[[Outcome], None], doubtful: tuple[bytes, str] | None

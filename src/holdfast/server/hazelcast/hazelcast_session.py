@@ -36,6 +36,7 @@ from holdfast.server.hazelcast import (
 from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast import schema_requests as schemas
+from holdfast.server.hazelcast.collections import list_requests, queue_requests, set_requests
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.forwarded_requests import ForwardedRequests, unknown_response
 from holdfast.server.hazelcast.fragments import Fragments, RequestTooLarge
@@ -100,6 +101,9 @@ def _nothing_to_undo() -> None:
     return None
 
 
+_COLLECTIONS = {**queue_requests.MESSAGES, **list_requests.MESSAGES, **set_requests.MESSAGES}
+_SERVICES_OF_COLLECTIONS = frozenset(kind >> 16 for kind in _COLLECTIONS)
+_ITEM_LISTENERS = {**queue_requests.LISTENERS, **list_requests.LISTENERS, **set_requests.LISTENERS}
 MESSAGES: dict[int, RequestKind] = {
     **authentication.MESSAGES,
     **views.MESSAGES,
@@ -111,6 +115,8 @@ MESSAGES: dict[int, RequestKind] = {
     **near_caches.MESSAGES,
     **partitions.MESSAGES,
     **transactional_maps.MESSAGES,
+    **_COLLECTIONS,
+    **_ITEM_LISTENERS,
     0x000B00: RequestKind(RequestLayout("|"), _hear),
     0x000C00: RequestKind(RequestLayout("|"), _hear),
     0x000F00: RequestKind(RequestLayout("|"), _backup_listener),
@@ -122,6 +128,7 @@ _REJECTED_BY_LEAVERS = frozenset(
         **schemas.MESSAGES,
         **maps.MESSAGES,
         **iteration.MESSAGES,
+        **_COLLECTIONS,
         transactional_maps.BEGIN: None,
     }
 ) - {objects.ADD_LISTENER, objects.REMOVE_LISTENER}
@@ -690,7 +697,11 @@ class HazelcastSession:
 
     def _remember(self, call: Call) -> None:
         name, grid = call.name, self._talk.grid
-        if not 0 < len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
+        if (
+            not 0 < len(name) <= MAP_NAME_MAX
+            or name.startswith(INTERNAL)
+            or call.kind >> 16 in _SERVICES_OF_COLLECTIONS
+        ):
             return
         reads_only = self._talk.rights.reads_only(name)
         if reads_only is None:

@@ -1,7 +1,7 @@
-"""Distributed objects: the list of maps that clients have opened, and its listeners.
+"""Distributed objects: the list of maps and collections that clients have opened, and its listeners.
 
-Maps are created by their first entry. Names that clients open are recorded in an internal map, so that every member can
-list them.
+They are created by their first entry. Names that clients open are recorded in an internal map, so that every member
+can list them. A collection is recorded by the name of the map that holds its items, which no map of a client can have.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from typing import cast
 
 from holdfast.config import INTERNAL
 from holdfast.config.permissions import Action, Kind
+from holdfast.core.model.collections import CollectionKind, collection_of, partition_of_name
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
+from holdfast.server.access import SERVICES
 from holdfast.server.flow import REQUEST_UNITS, SLICE_ITEMS
+from holdfast.server.hazelcast.collections.collection_requests import check_collection
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.maps import nothing, reject_reserved, truth
 from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, event, message, response, text, uuid
@@ -22,7 +25,7 @@ from holdfast.wire.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
 
 OBJECTS_MAP = "__objects"
 ADD_LISTENER, REMOVE_LISTENER = 0x000900, 0x000A00
-MAP_SERVICE = "hz:impl:mapService"
+_SERVICE_OF = {kind: service for service, kind in SERVICES.items()}
 NAMES_PER_SLICE = SLICE_ITEMS // REQUEST_UNITS
 SERVICE_SHOWN_MAX = 200
 """Characters of a service's name in an error."""
@@ -49,21 +52,36 @@ def _name_of(stored: bytes) -> str | None:
 
 
 def _on(talk: Conversation, op: Op, name: str) -> Request:
+    """`name`: of a map, perhaps of one that holds the items of a collection."""
     key = stored_text(name)
     partition = partition_of(key, 0, talk.grid.partition_count)
-    return Request(
-        op, OBJECTS_MAP, [partition], key=key, value=stored_text(MAP_SERVICE), ttl_ms=0, max_idle_ms=0
-    )
+    value = stored_text(_listed(name)[0])
+    return Request(op, OBJECTS_MAP, [partition], key=key, value=value, ttl_ms=0, max_idle_ms=0)
 
 
-def _check(name: str, service: str) -> None:
-    if service != MAP_SERVICE:
+def _map_of(talk: Conversation, name: str, service: str) -> str:
+    """The map of this name, or the one that holds the items of this collection. Raises CallRefused."""
+    kind = SERVICES.get(service)
+    if kind is None:
         service = service[:SERVICE_SHOWN_MAX]
         raise CallRefused(
             UNSUPPORTED,
-            f"{_words(service)} ({service}) is not supported by Holdfast: of its structures, only maps are",
+            f"{_words(service)} ({service}) is not supported by Holdfast: of its structures, only maps, queues, lists "
+            "and sets are",
         )
-    reject_reserved(name)
+    if kind is Kind.MAP:
+        reject_reserved(name)
+        return name
+    collection = CollectionKind(kind)
+    check_collection(talk, collection, name)
+    return collection.map_of(name)
+
+
+def _listed(name: str) -> tuple[str, Kind, str]:
+    """Service, kind and name for clients of this map, which may hold the items of a collection."""
+    collection = collection_of(name)
+    kind = Kind(collection[0]) if collection is not None else Kind.MAP
+    return _SERVICE_OF[kind], kind, name if collection is None else collection[1]
 
 
 def _words(service: str) -> str:
@@ -73,17 +91,17 @@ def _words(service: str) -> str:
 
 
 def _create(talk: Conversation, call: Call) -> None:
-    _check(call.name, call.service)
-    _open(talk, call, [call.name])
+    _open(talk, call, [_map_of(talk, call.name, call.service)])
 
 
 def _create_all(talk: Conversation, call: Call) -> None:
     def checking() -> Generator[None, None, None]:
+        names: list[str] = []
         for place, (name, service) in enumerate(call.proxies):
             if place % SLICE_ITEMS == SLICE_ITEMS - 1:
                 yield
-            _check(name, service)
-        _open(talk, call, [name for name, _ in call.proxies])
+            names.append(_map_of(talk, name, service))
+        _open(talk, call, names)
 
     talk.answer(call, checking)
 
@@ -102,7 +120,8 @@ def _noting(talk: Conversation, names: list[str]) -> Iterator[Request | None]:
     for place, name in enumerate(names):
         if place % NAMES_PER_SLICE == NAMES_PER_SLICE - 1:
             yield None
-        if not rights.may(Action.PUT, Kind.MAP, name):
+        _, kind, shown = _listed(name)
+        if not rights.may(Action.PUT, kind, shown):
             continue
         request = _on(talk, Op.PUT_IF_ABSENT, name)
         if _waits(talk, request.partitions[0]):
@@ -120,14 +139,18 @@ def _unheard(_: Outcome) -> None: ...
 
 
 def _destroy(talk: Conversation, call: Call) -> None:
-    _check(call.name, call.service)
+    name = _map_of(talk, call.name, call.service)
     if talk.grid.passive:
         raise CallRefused(*refusal(Outcome(Status.PASSIVE)))
-    destroy = Request(Op.DESTROY, call.name, talk.every_partition)
+    collected = collection_of(name) is not None
+    partitions = (
+        [partition_of_name(call.name, talk.grid.partition_count)] if collected else talk.every_partition
+    )
+    destroy = Request(Op.DESTROY, name, partitions)
     talk.require(destroy)
     # End listeners before entries are removed; they get no events of the destruction.
-    talk.grid.end_listeners(call.name)
-    talk.execute_all(call, [destroy, _on(talk, Op.DELETE, call.name)], lambda _: nothing(call, None))
+    talk.grid.end_listeners(name)
+    talk.execute_all(call, [destroy, _on(talk, Op.DELETE, name)], lambda _: nothing(call, None))
 
 
 def _list(talk: Conversation, call: Call) -> None:
@@ -137,8 +160,10 @@ def _list(talk: Conversation, call: Call) -> None:
         names = {name for key in opened if (name := _name_of(key)) is not None}.union(talk.grid.map_names())
         frames = [response(call.kind + 1, call.correlation), BEGIN]
         knows = talk.rights.knows
-        for name in sorted(name for name in names if not name.startswith(INTERNAL) and knows(Kind.MAP, name)):
-            frames += (BEGIN, text(MAP_SERVICE), text(name), END)
+        for name in sorted(names):
+            service, kind, shown = _listed(name)
+            if not (kind is Kind.MAP and name.startswith(INTERNAL)) and knows(kind, shown):
+                frames += (BEGIN, text(service), text(shown), END)
         frames.append(END)
         return message(frames)
 
@@ -153,13 +178,16 @@ def _add_listener(talk: Conversation, call: Call) -> None:
     def on_event(change: EntryEvent) -> None:
         kind = _EVENT_TYPES.get(change.kind)
         name = _name_of(change.key) if change.key is not None else None
-        if kind is not None and name is not None and talk.rights.knows(Kind.MAP, name):
+        if kind is None or name is None:
+            return
+        service, of, shown = _listed(name)
+        if talk.rights.knows(of, shown):
             talk.send(
                 message(
                     [
                         event(call.kind + 2, call.correlation, uuid(change.member)),
-                        text(name),
-                        text(MAP_SERVICE),
+                        text(shown),
+                        text(service),
                         text(kind),
                     ]
                 )

@@ -26,6 +26,8 @@ LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
 
 
 NAMES_MAX = 1000
+ITEMS_MAX = 10_000
+"""Items of a collection in one request, which is decided in one step."""
 PROXIES_MAX = 50_000
 """Structures that one request may open."""
 SCHEMAS_MAX = 10_000
@@ -88,6 +90,9 @@ class Call:
     pointers: list[tuple[int, int]] = field(default_factory=list)
     """Position of a walk through a map."""
     batch: int = 0
+    index: int = 0
+    end: int = 0
+    """End of a part of a list, or the largest number of items to take."""
     schema_id: int = 0
     schemas: list[Schema] = field(default_factory=list)
 
@@ -116,6 +121,8 @@ FIXED: dict[str, str] = {
     "registration": "17s",
     "schema_id": "q",
     "batch": "i",
+    "index": "i",
+    "end": "i",
 }
 """Fixed-size parameters: name and the code of `struct`. Those coded `x` are skipped as unneeded."""
 
@@ -207,6 +214,17 @@ def _entries(frames: FrameReader, call: Call) -> Sliced:
         call.hashes.append(key_hash)
     call.keys = keys
     return values
+
+
+def _items(frames: FrameReader, _: Call) -> Sliced:
+    found: list[bytes] = []
+    for _element in frames.elements():
+        if len(found) >= ITEMS_MAX:
+            raise CallRefused(BAD_ARGUMENT, f"one request has at most {ITEMS_MAX} items: send several")
+        if frames.due():
+            yield
+        found.append(read_data(frames)[0])
+    return found
 
 
 def _names(frames: FrameReader, call: Call) -> Sliced:
@@ -310,6 +328,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "expected": ("expected", _data),
     "keys": ("keys", _keys),
     "entries": ("values", _entries),
+    "items": ("values", _items),
     "predicate": ("predicate", _data),
     "cluster_name": ("cluster_name", _text),
     "username": ("username", _nullable_text),

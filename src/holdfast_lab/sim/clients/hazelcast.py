@@ -26,13 +26,13 @@ from holdfast.core.model.operations import (
     Status,
     Value,
 )
+from holdfast.server.access import MAP_SERVICE
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast.entry_views import NO_END
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.maps import TRUE_PREDICATE
-from holdfast.server.hazelcast.objects import MAP_SERVICE
 from holdfast.wire import doors as preambles
 from holdfast.wire.hazelcast.hazelcast_frames import (
     BEGIN,

@@ -1,0 +1,130 @@
+"""Order of the items of a queue or list, and new keys for items between two others.
+
+Keys are compared as bytes. A key is a sequence of 64-bit digits, and never ends with the digit 0, so there is always
+room between two keys. Example: between the keys 5 and 6 is (5, 2^63), and between 5 and that one (5, 2^62).
+
+- collections/O-1: The order is derived from the keys. It is built where a request needs it first, follows the updates
+  from then on, and is never replicated: replicas with the same entries have the same order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.state import Observer
+
+DIGIT_BYTES = 8
+_ABOVE = 1 << (8 * DIGIT_BYTES)
+MIDDLE = (_ABOVE >> 1).to_bytes(DIGIT_BYTES, "big")
+"""The key of a first item, where others may have to go before it."""
+TRIMMED = 1024
+"""So many removed first items may stay in the list of keys."""
+
+
+class ItemOrder:
+    """An `Observer`. Removing the first item, and adding one at the end, take constant time."""
+
+    __slots__ = ("_head", "_keys")
+
+    def __init__(self, entries: Mapping[bytes, bytes]) -> None:
+        self._keys: list[bytes] = sorted(entries)
+        self._head = 0
+        """Keys before this place belong to removed items."""
+
+    def __len__(self) -> int:
+        return len(self._keys) - self._head
+
+    @property
+    def first(self) -> bytes:
+        """Empty: there are no items."""
+        return self._keys[self._head] if len(self) else b""
+
+    @property
+    def last(self) -> bytes:
+        return self._keys[-1] if len(self) else b""
+
+    def at(self, index: int) -> bytes:
+        """The key at this position, which has an item."""
+        return self._keys[self._head + index]
+
+    def keys(self, start: int = 0, end: int | None = None) -> Sequence[bytes]:
+        """From position `start` to before `end`; None: all that follow."""
+        return self._keys[self._head + start : None if end is None else self._head + end]
+
+    def absorb(self, touched: Mapping[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
+        for key, former in touched.items():
+            there = key in entries
+            if there and former is None:
+                self._add(key)
+            elif not there and former is not None:
+                self._remove(key)
+
+    def complete(self, entries: Mapping[bytes, bytes]) -> bool:
+        self._keys, self._head = [], 0
+        return True
+
+    def _add(self, key: bytes) -> None:
+        keys = self._keys
+        if not keys or key > keys[-1]:
+            keys.append(key)
+        else:
+            keys.insert(bisect_left(keys, key, self._head), key)
+
+    def _remove(self, key: bytes) -> None:
+        keys, head = self._keys, self._head
+        if keys[head] != key:
+            del keys[bisect_left(keys, key, head)]
+            return
+        self._head = head = head + 1
+        if head == len(keys) or (head >= TRIMMED and head * 2 >= len(keys)):
+            del keys[:head]
+            self._head = 0
+
+
+class ItemIndex(Observer, Protocol):
+    """An index beside the entries, built from them."""
+
+    def __init__(self, entries: Mapping[bytes, bytes]) -> None: ...
+
+
+Index = TypeVar("Index", bound=ItemIndex)
+
+
+def index_of(state: MapState, kind: type[Index]) -> Index:
+    """The index of this class beside the entries, with all changes so far; built from them if there is none."""
+    state.fold()
+    for observer in state.observers:
+        if isinstance(observer, kind):
+            return observer
+    built = kind(state.entries)
+    state.observe(built)
+    return built
+
+
+def keys_between(low: bytes, high: bytes, count: int, stride: int = 1) -> list[bytes]:
+    """New keys in ascending order, above `low` and below `high` (empty: unbounded). Unbounded on one side they are
+    `stride` apart, as far as there is room.
+    """
+    assert not high or low < high, "there is a place between them"
+    prefix, at, bounded = b"", 0, bool(high)
+    while True:
+        first = int.from_bytes(low[at : at + DIGIT_BYTES], "big")
+        last = int.from_bytes(high[at : at + DIGIT_BYTES], "big") if bounded else _ABOVE
+        room = last - first - 1
+        if room >= count:
+            if not high:
+                step = min(stride, room // count)
+            elif not low and bounded:
+                step = min(stride, room // count)
+                first = last - step * (count + 1)
+            else:
+                step = (room + 1) // (count + 1)
+            places = range(first + step, first + step * count + 1, step)
+            return [prefix + place.to_bytes(DIGIT_BYTES, "big") for place in places]
+        prefix += first.to_bytes(DIGIT_BYTES, "big")
+        # Below a digit that is less than that of `high` everything is less than `high`.
+        bounded = bounded and last == first
+        at += DIGIT_BYTES

@@ -1,0 +1,163 @@
+"""Collections: names of the maps that hold their items (collections/C-1), and the steps of their requests."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum, unique
+
+import msgspec
+
+from holdfast.config import COLLECTIONS, INTERNAL
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
+
+_STRING = (-11).to_bytes(4, "big", signed=True)
+NAME_MAX = MAP_NAME_MAX - max(map(len, COLLECTIONS))
+"""Characters of the name of a collection."""
+FOREVER_MS = 86_400_000
+"""A wait without a limit, in one request; the primary shortens it (routing/R-11)."""
+
+
+@unique
+class CollectionKind(StrEnum):
+    QUEUE = "queue"
+    LIST = "list"
+    SET = "set"
+
+    def map_of(self, name: str) -> str:
+        """The map that holds the items of this collection."""
+        return f"{INTERNAL}{self}:{name}"
+
+
+def collection_of(map_name: str) -> tuple[CollectionKind, str] | None:
+    """Kind and name of the collection whose items this map holds; None: of none."""
+    prefix, colon, name = map_name.partition(":")
+    if prefix + colon not in COLLECTIONS or not name:
+        return None
+    return CollectionKind(prefix.removeprefix(INTERNAL)), name
+
+
+def is_set(map_name: str) -> bool:
+    """Whether this map holds the items of a set."""
+    return COLLECTIONS.get(map_name[: map_name.find(":") + 1]) == "sets"
+
+
+def partition_of_name(name: str, partition_count: int) -> int:
+    """The partition of a collection. Hazelcast clients compute the same: from the part after the first `@`, if any."""
+    _, at, after = name.partition("@")
+    encoded = (after if at else name).encode()
+    return partition_of(_STRING + len(encoded).to_bytes(4, "big") + encoded, 0, partition_count)
+
+
+@unique
+class StepKind(IntEnum):
+    """`items` are those of the request."""
+
+    SIZE = 1  # answers int
+    CONTAINS = 2  # whether all items are there; answers bool
+    ITEMS = 3  # answers all, in their order
+    PEEK = 4  # of a queue: answers the first item, or None
+    GET = 5  # of a list: answers the item at `index`, or None if there is none
+    INDEX_OF = 6  # answers the first position of the item, or -1
+    LAST_INDEX_OF = 7
+    SLICE = 8  # answers the items from `index` to before `end` (-1: all that follow), or None if some are not there
+
+    ADD = 20  # stores all items, or none if these are too many; answers whether anything has changed
+    INSERT = 21  # into a list, at `index`; answers the same, or None if there is no such position
+    REPLACE = 22  # answers the former item at `index`, or None if there was none
+
+    POLL = 30  # takes the first item of a queue; answers it, or None
+    DRAIN = 31  # takes up to `end` items (-1: all); answers them
+    REMOVE = 32  # removes the first of these items; answers whether it was there
+    REMOVE_AT = 33  # answers the item that was at `index`, or None if there was none
+    REMOVE_ALL = 34  # removes all that equal one of these items; answers whether there were any
+    RETAIN_ALL = 35  # removes all that equal none of these items; answers whether there were any
+    CLEAR = 36
+
+    @property
+    def op(self) -> Op:
+        """The operation of a request with this step."""
+        if self < StepKind.ADD:
+            return Op.READ_COLLECTION
+        return Op.ADD_TO_COLLECTION if self < StepKind.POLL else Op.TAKE_FROM_COLLECTION
+
+
+STEPS_OF: dict[CollectionKind, frozenset[StepKind]] = {
+    CollectionKind.QUEUE: frozenset(
+        {
+            StepKind.SIZE,
+            StepKind.CONTAINS,
+            StepKind.ITEMS,
+            StepKind.PEEK,
+            StepKind.ADD,
+            StepKind.POLL,
+            StepKind.DRAIN,
+            StepKind.REMOVE,
+            StepKind.REMOVE_ALL,
+            StepKind.RETAIN_ALL,
+            StepKind.CLEAR,
+        }
+    ),
+    CollectionKind.SET: frozenset(
+        {
+            StepKind.SIZE,
+            StepKind.CONTAINS,
+            StepKind.ITEMS,
+            StepKind.ADD,
+            StepKind.REMOVE,
+            StepKind.REMOVE_ALL,
+            StepKind.RETAIN_ALL,
+            StepKind.CLEAR,
+        }
+    ),
+    CollectionKind.LIST: frozenset(StepKind) - {StepKind.PEEK, StepKind.POLL, StepKind.DRAIN},
+}
+_ONE_ITEM = frozenset({StepKind.INDEX_OF, StepKind.LAST_INDEX_OF, StepKind.REPLACE, StepKind.REMOVE})
+
+
+class CollectionStep(msgspec.Struct, frozen=True, array_like=True):
+    kind: StepKind
+    index: int = 0
+    end: int = -1
+    wait_ms: int = 0
+    """How long it may wait: to add to a full queue, or to poll an empty one."""
+    max_size: int = 0
+    """Largest number of items, for steps that add; 0: not limited. The member that was asked writes it here, so all
+    replicas decide alike.
+    """
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(CollectionStep).decode
+
+
+def encode_step(step: CollectionStep) -> bytes:
+    return _encode(step)
+
+
+def decode_step(encoded: bytes) -> CollectionStep:
+    """Raises msgspec.MsgspecError."""
+    return _decode(encoded)
+
+
+def with_remaining_wait(request: Request, ms: int) -> Request:
+    """The same step, which waits so much longer: it has waited elsewhere before."""
+    step = msgspec.structs.replace(decode_step(request.value), wait_ms=ms)
+    return msgspec.structs.replace(request, value=encode_step(step))
+
+
+def step_problem(map_name: str, op: Op, encoded: bytes, items: list[bytes]) -> str:
+    """Why a request with this step is invalid; empty: it is valid."""
+    named = collection_of(map_name)
+    if named is None:
+        return f"{map_name[:40]!a} holds the items of no collection"
+    try:
+        step = decode_step(encoded)
+    except msgspec.MsgspecError as broken:
+        return f"an unreadable step of a collection: {broken}"
+    if step.kind.op is not op or step.kind not in STEPS_OF[named[0]]:
+        return f"{step.kind.name} is no step of a {named[0]} in {op.name}"
+    if step.kind in _ONE_ITEM and len(items) != 1:
+        return f"{step.kind.name} takes one item"
+    if step.wait_ms < 0 or step.max_size < 0:
+        return "a wait and a size are not negative"
+    return ""

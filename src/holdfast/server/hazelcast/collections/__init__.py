@@ -1,0 +1,1 @@
+"""Requests for queues, lists and sets."""

@@ -1,0 +1,121 @@
+"""Requests for queues.
+
+A request that has to wait does so at the primary of its partition, for half of the call timeout. Then it is made again,
+until the client's timeout is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+import msgspec
+
+from holdfast.core.model.collections import FOREVER_MS, CollectionKind, CollectionStep, StepKind
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import Value
+from holdfast.server.hazelcast.collections.collection_requests import (
+    ALL,
+    Row,
+    is_zero,
+    max_size,
+    messages,
+    step_request,
+)
+from holdfast.server.hazelcast.collections.item_events import listener_messages
+from holdfast.server.hazelcast.conversation import Conversation, Made, RequestKind
+from holdfast.server.hazelcast.maps import Answering, many, nothing, number, truth, value_or_null
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+
+QUEUE = CollectionKind.QUEUE
+UNLIMITED = 0x7FFF_FFFF
+
+
+def _wait(
+    talk: Conversation,
+    call: Call,
+    step: CollectionStep,
+    items: Sequence[bytes],
+    timeout_ms: int,
+    answer: Answering,
+) -> None:
+    """Make a request until it succeeds, or `timeout_ms` are over (0: once; `FOREVER_MS`: without end)."""
+    endless = timeout_ms == FOREVER_MS
+    end_ns = talk.grid.now_ns() + timeout_ms * MILLISECOND
+
+    def left_ms() -> int:
+        left_ns = end_ns - talk.grid.now_ns()
+        return FOREVER_MS if endless else max(0, -(-left_ns // MILLISECOND))
+
+    def ask(wait_ms: int) -> None:
+        made = msgspec.structs.replace(step, wait_ms=min(wait_ms, FOREVER_MS))
+        talk.execute_waiting(call, step_request(talk, QUEUE, call.name, made, items), answered)
+
+    def answered(value: Value) -> Made:
+        # Neither an item nor room was there, as far as the request has waited.
+        again = (value is None or value is False) and timeout_ms > 0
+        wait_ms = left_ms() if again else 0
+        return _once_more(lambda: ask(wait_ms)) if wait_ms else answer(call, value)
+
+    ask(timeout_ms)
+
+
+def _once_more(ask: Callable[[], None]) -> Generator[None, None, None]:
+    yield
+    ask()
+
+
+def _offer(talk: Conversation, call: Call) -> None:
+    _add(talk, call, max(0, call.timeout_ms), truth)
+
+
+def _put(talk: Conversation, call: Call) -> None:
+    _add(talk, call, FOREVER_MS, nothing)
+
+
+def _add(talk: Conversation, call: Call, timeout_ms: int, answer: Answering) -> None:
+    step = CollectionStep(StepKind.ADD, max_size=max_size(talk, QUEUE, call.name))
+    _wait(talk, call, step, [call.value], timeout_ms, answer)
+
+
+def _poll(talk: Conversation, call: Call) -> None:
+    _wait(talk, call, CollectionStep(StepKind.POLL), (), max(0, call.timeout_ms), value_or_null)
+
+
+def _take(talk: Conversation, call: Call) -> None:
+    _wait(talk, call, CollectionStep(StepKind.POLL), (), FOREVER_MS, value_or_null)
+
+
+def _remaining_capacity(talk: Conversation, call: Call) -> None:
+    limit = max_size(talk, QUEUE, call.name)
+
+    def answer(value: Value) -> bytes:
+        assert isinstance(value, int), "a size is a number"
+        return number(call, max(0, limit - value) if limit else UNLIMITED)
+
+    talk.execute(call, step_request(talk, QUEUE, call.name, CollectionStep(StepKind.SIZE)), answer)
+
+
+_ROWS = [
+    Row(0x030300, "| name", StepKind.SIZE, number),
+    Row(0x030400, "| name value", StepKind.REMOVE, truth),
+    Row(0x030700, "| name", StepKind.PEEK, value_or_null),
+    Row(0x030800, "| name", StepKind.ITEMS, many),
+    Row(0x030900, "| name", lambda call: CollectionStep(StepKind.DRAIN, end=ALL), many),
+    Row(0x030A00, "end | name", lambda call: CollectionStep(StepKind.DRAIN, end=max(ALL, call.end)), many),
+    Row(0x030B00, "| name value", StepKind.CONTAINS, truth),
+    Row(0x030C00, "| name items", StepKind.CONTAINS, truth),
+    Row(0x030D00, "| name items", StepKind.REMOVE_ALL, truth),
+    Row(0x030E00, "| name items", StepKind.RETAIN_ALL, truth),
+    Row(0x030F00, "| name", StepKind.CLEAR, nothing),
+    Row(0x031000, "| name items", StepKind.ADD, truth),
+    Row(0x031400, "| name", StepKind.SIZE, is_zero),
+]
+LISTENERS = listener_messages(QUEUE, 0x031100, 0x031200)
+MESSAGES = {
+    **messages(QUEUE, _ROWS),
+    0x030100: RequestKind(RequestLayout("timeout_ms | name value"), _offer),
+    0x030200: RequestKind(RequestLayout("| name value"), _put),
+    0x030500: RequestKind(RequestLayout("timeout_ms | name"), _poll),
+    0x030600: RequestKind(RequestLayout("| name"), _take),
+    0x031300: RequestKind(RequestLayout("| name"), _remaining_capacity),
+}
