@@ -41,6 +41,9 @@ class Judge:
         self.listeners()
         self.objects()
         self.transactions()
+        self.queues()
+        self.sets()
+        self.lists()
         self.refused()
         self.structures()
         return self.found
@@ -239,6 +242,98 @@ class Judge:
         judge("TransactionalMultiMap", None, lambda: other.get_multi_map("s").size())
         other.rollback()
 
+    def in_order(
+        self, kind: str, steps: Iterable[tuple[str, object, Callable[..., Any], tuple[Any, ...]]]
+    ) -> None:
+        """Calls of a collection: name, answer, method and arguments of each."""
+        for call, wanted, method, arguments in steps:
+            self.judge(f"{kind}.{call}", wanted, method, *arguments)
+
+    def queues(self) -> None:
+        queue, taken = self.client.get_queue("q").blocking(), list[str]()
+        registration = queue.add_listener(True, print)
+        self.in_order(
+            "Queue",
+            (
+                ("offer", True, queue.offer, ("a", 1)),
+                ("put", None, queue.put, ("b",)),
+                ("addAll", True, queue.add_all, (["c", "d", "e", "f"],)),
+                ("size", 6, queue.size, ()),
+                ("remainingCapacity", 2**31 - 1, queue.remaining_capacity, ()),
+                ("iterator", list("abcdef"), lambda: list(queue.iterator()), ()),
+                ("peek", "a", queue.peek, ()),
+                ("poll", "a", queue.poll, (1,)),
+                ("take", "b", queue.take, ()),
+                ("remove", True, queue.remove, ("d",)),
+                ("contains", False, queue.contains, ("d",)),
+                ("containsAll", True, queue.contains_all, (["c", "f"],)),
+                ("compareAndRemoveAll", True, queue.remove_all, (["c"],)),
+                ("compareAndRetainAll", True, queue.retain_all, (["f"],)),
+                ("drainToMaxSize", 1, queue.drain_to, (taken, 5)),
+                ("clear", None, queue.clear, ()),
+                ("isEmpty", True, queue.is_empty, ()),
+                ("addListener", True, lambda: bool(registration), ()),
+                ("removeListener", True, queue.remove_listener, (registration,)),
+            ),
+        )
+        queue.destroy()
+
+    def sets(self) -> None:
+        some = self.client.get_set("s").blocking()
+        registration = some.add_listener(True, print)
+        self.in_order(
+            "Set",
+            (
+                ("add", True, some.add, ("a",)),
+                ("addAll", True, some.add_all, (["a", "b", "c"],)),
+                ("size", 3, some.size, ()),
+                ("getAll", ["a", "b", "c"], some.get_all, ()),
+                ("contains", True, some.contains, ("a",)),
+                ("containsAll", False, some.contains_all, (["a", "x"],)),
+                ("remove", True, some.remove, ("a",)),
+                ("compareAndRemoveAll", False, some.remove_all, (["a"],)),
+                ("compareAndRetainAll", True, some.retain_all, (["b"],)),
+                ("clear", None, some.clear, ()),
+                ("isEmpty", True, some.is_empty, ()),
+                ("addListener", True, lambda: bool(registration), ()),
+                ("removeListener", True, some.remove_listener, (registration,)),
+            ),
+        )
+        some.destroy()
+
+    def lists(self) -> None:
+        found = self.client.get_list("l").blocking()
+        registration = found.add_listener(True, print)
+        self.in_order(
+            "List",
+            (
+                ("add", True, found.add, ("b",)),
+                ("addWithIndex", None, found.add_at, (0, "a")),
+                ("addAll", True, found.add_all, (["a", "d"],)),
+                ("addAllWithIndex", True, found.add_all_at, (1, ["x", "y"])),
+                ("getAll", ["a", "x", "y", "b", "a", "d"], found.get_all, ()),
+                ("iterator", 6, lambda: len(list(found.iterator())), ()),
+                ("listIterator", 4, lambda: len(list(found.list_iterator(2))), ()),
+                ("size", 6, found.size, ()),
+                ("get", "x", found.get, (1,)),
+                ("set", "x", found.set_at, (1, "z")),
+                ("indexOf", 0, found.index_of, ("a",)),
+                ("lastIndexOf", 4, found.last_index_of, ("a",)),
+                ("sub", ["z", "y"], found.sub_list, (1, 3)),
+                ("removeWithIndex", "z", found.remove_at, (1,)),
+                ("remove", True, found.remove, ("y",)),
+                ("contains", False, found.contains, ("y",)),
+                ("containsAll", True, found.contains_all, (["a", "b"],)),
+                ("compareAndRemoveAll", True, found.remove_all, (["a"],)),
+                ("compareAndRetainAll", True, found.retain_all, (["b"],)),
+                ("clear", None, found.clear, ()),
+                ("isEmpty", True, lambda: self.client.get_list("l").is_empty().result(), ()),
+                ("addListener", True, lambda: bool(registration), ()),
+                ("removeListener", True, found.remove_listener, (registration,)),
+            ),
+        )
+        found.destroy()
+
     def refused(self) -> None:
         """What Holdfast has not got: the user sees why."""
         entries = self.map
@@ -271,9 +366,6 @@ class Judge:
     def structures(self) -> None:
         client, cp = self.client, self.client.cp_subsystem
         for name, opened in {
-            "Queue": client.get_queue,
-            "List": client.get_list,
-            "Set": client.get_set,
             "MultiMap": client.get_multi_map,
             "ReplicatedMap": client.get_replicated_map,
             "Topic": client.get_topic,

@@ -244,7 +244,7 @@ def test_lists_show_only_what_is_known(clients: Clients) -> None:
 
 
 def test_other_structures_are_refused(clients: Clients) -> None:
-    with pytest.raises(AccessControlError, match="queueService"):
+    with pytest.raises(AccessControlError, match="queue 'flights-1'"):
         clients.of(READER).get_queue("flights-1").blocking().size()
 
 

@@ -327,9 +327,6 @@ func (j *judge) refused(m *hazelcast.Map) {
 
 func (j *judge) structures(client *hazelcast.Client) {
 	ctx, name := j.ctx, "s"
-	j.does("Queue", func() error { _, err := client.GetQueue(ctx, name); return err })
-	j.does("List", func() error { _, err := client.GetList(ctx, name); return err })
-	j.does("Set", func() error { _, err := client.GetSet(ctx, name); return err })
 	j.does("MultiMap", func() error { _, err := client.GetMultiMap(ctx, name); return err })
 	j.does("ReplicatedMap", func() error { _, err := client.GetReplicatedMap(ctx, name); return err })
 	j.does("Topic", func() error { _, err := client.GetTopic(ctx, name); return err })

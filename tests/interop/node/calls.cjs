@@ -183,7 +183,6 @@ module.exports = async (client, name) => {
     // Structures.
     const cp = client.getCPSubsystem();
     for (const [structure, open] of Object.entries({
-        Queue: () => client.getQueue('s'), List: () => client.getList('s'), Set: () => client.getSet('s'),
         MultiMap: () => client.getMultiMap('s'), ReplicatedMap: () => client.getReplicatedMap('s'),
         Topic: () => client.getReliableTopic('s'), Ringbuffer: () => client.getRingbuffer('s'),
         PNCounter: () => client.getPNCounter('s'), FlakeIdGenerator: () => client.getFlakeIdGenerator('s'),

@@ -144,7 +144,7 @@ const scenarios = {
         const map = await client.getMap(options.map);
         return [
             await refusal(() => map.lock('k')),
-            await refusal(() => client.getQueue('q')),
+            await refusal(() => client.getMultiMap('m')),
             await refusal(() => client.getFlakeIdGenerator('f')),
             await refusal(() => map.valuesWithPredicate(Predicates.sql('this > 1'))),
             await refusal(() => client.getSql().execute('SELECT 1')),

@@ -358,9 +358,6 @@ final class Calls {
 
     private void structures() {
         String name = "s";
-        does("Queue", () -> client.getQueue(name).size());
-        does("List", () -> client.getList(name).size());
-        does("Set", () -> client.getSet(name).size());
         does("MultiMap", () -> client.getMultiMap(name).size());
         does("ReplicatedMap", () -> client.getReplicatedMap(name).size());
         does("Topic", () -> client.getTopic(name).publish(1));
