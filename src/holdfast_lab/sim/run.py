@@ -36,8 +36,7 @@ from holdfast_lab.sim.marks import RULE, Marks
 from holdfast_lab.sim.observers import Observers
 from holdfast_lab.sim.phases import Phases
 from holdfast_lab.sim.shape import KEPT_SEEDS, Journalling, Shape, drawn
-from holdfast_lab.sim.tally import Tally, Teller
-from holdfast_lab.sim.tally import judge as judge_tally
+from holdfast_lab.sim.side_callers import SideCallers, hosted_services, side_callers
 from holdfast_lab.sim.workload import Auditor, Client, Habits, Keys
 from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZoneOperator, ZoneWatch, keeping_log_entries
@@ -159,7 +158,7 @@ def _run(
     end_ns = shape.run_ns
     doors = Doors(world, cluster)
     clients, crowd = _clients(world, cluster, doors, shape, draw)
-    tellers = _tellers(world, cluster, shape)
+    callers = side_callers(world, cluster, shape, TELL_NS)
     watch = _zone(world, cluster, shape, crowd.knowledge.calls)
     faults = _faults(world, cluster, shape, crowd, power_cuts=power_cuts)
     observers = _observers(world, cluster, shape, crowd, doors, power_cuts=power_cuts)
@@ -178,14 +177,13 @@ def _run(
         observers.pause()
         phases.damage()
     world.run_until(world.now_ns + 12 * SECOND)
-    for teller in tellers:
-        teller.running = False
+    callers.stop()
     if power_cuts:
         # Before the clients stop: what is lost now is not written again.
         faults.power_cut_again()
         world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
     observers.pause()
-    verdict = _judged(seed, world, cluster, [*clients, crowd], faults, observers, tellers, watch)
+    verdict = _judged(seed, world, cluster, [*clients, crowd], faults, observers, callers, watch)
     return verdict, world.marks
 
 
@@ -195,7 +193,7 @@ def _cluster(world: World, shape: Shape) -> Cluster:
         world.clocks.err(random.Random(f"{seed}/clocks"))
     if shape.zone is not None and seed % 2:
         world.clocks.skew_ms = SYNCHRONISED_MS
-    services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
+    services = hosted_services(shape)
     cluster = Cluster(
         world,
         shape.settings,
@@ -269,16 +267,6 @@ def _clients(
     return clients, crowd
 
 
-def _tellers(world: World, cluster: Cluster, shape: Shape) -> list[Teller]:
-    if shape.service_backups is None:
-        return []
-    partitions = range(shape.settings.partitions.count)
-    tellers = [Teller(index, world, cluster, partitions, TELL_NS) for index in range(2)]
-    for teller in tellers:
-        teller.start()
-    return tellers
-
-
 def _zone(world: World, cluster: Cluster, shape: Shape, calls: Sequence[Call]) -> ZoneWatch | None:
     if shape.zone is None:
         return None
@@ -303,15 +291,15 @@ def _judged(
     clients: list[Client],
     faults: Faults,
     observers: Observers,
-    tellers: Sequence[Teller] = (),
+    callers: SideCallers,
     watch: ZoneWatch | None = None,
 ) -> Verdict:
     for client in clients:
         client.stop()
     calm_from = world.now_ns
-    _come_to_rest(world, lambda: _over(cluster, clients, faults, tellers, watch), clients)
+    _come_to_rest(world, lambda: _over(cluster, clients, faults, callers, watch), clients)
     problems = list(world.failures)
-    if not problems and not _over(cluster, clients, faults, tellers, watch):
+    if not problems and not _over(cluster, clients, faults, callers, watch):
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
         problems += [f"{client.name} still waits" for client in clients if client.waiting]
         problems += watch.problems() if watch is not None else []
@@ -320,8 +308,8 @@ def _judged(
         problems += _look_at_all(world, cluster, clients, known=problems, observers=observers)
         final = last_values(clients[0].knowledge)
     observers.end()
-    if not problems and tellers:
-        problems += judge_tally(cluster.pictures(), tellers, {partition for partition, _ in cluster.lost})
+    if not problems:
+        problems += callers.problems(cluster)
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
         problems += [
@@ -344,7 +332,7 @@ def _judged(
     for problem in problems:
         world.log(f"PROBLEM {problem}")
     figures = _figures(world, cluster, clients, faults)
-    figures |= observers.figures
+    figures |= observers.figures | callers.figures
     figures["calm_s"] = round(calm_ns / SECOND, 1)
     return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
 
@@ -454,10 +442,10 @@ def _over(
     cluster: Cluster,
     clients: list[Client],
     faults: Faults,
-    tellers: Sequence[Teller],
+    callers: SideCallers,
     watch: ZoneWatch | None,
 ) -> bool:
-    if any(teller.waiting for teller in tellers):
+    if callers.waiting:
         return False
     return not faults.power_cuts_due and _at_rest(cluster, clients, watch)
 

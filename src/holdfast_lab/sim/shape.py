@@ -37,6 +37,8 @@ accept the loss, or the holders come back with their disks.
 Choice = TypeVar("Choice")
 LARGE_BYTES = 1_000_000
 LITTLE_BYTES = 1_000
+LARGE_MEMORY = 1000
+"""Remembered requests, so that none is forgotten before it may be repeated."""
 MANY_KEYS = 2_000
 MANY_HOSTS = 9
 MANY_PARTITIONS = 100
@@ -49,6 +51,10 @@ MOVED_STREAM_SEEDS = 50_000
 MIXED_SEEDS = 78_000
 """From this one on transactions with zones have half of their lists in the zone."""
 """From this seed on a map that moves may have a change stream."""
+
+
+QUEUE_SEEDS, QUEUES = 90_000, 0.5
+"""In so many runs of seeds from this one on, there is a queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,12 @@ class Shape:
     """See `World`."""
     builds: tuple[FeatureLevels, ...] = ()
     """Initial feature levels of each host's build; empty: all have this build throughout."""
+
+    def has_queue(self, seed: int) -> bool:
+        """Not where acknowledged items may rightly be lost or delivered again, nor beside builds without queues."""
+        remembers = self.settings.replication.request_ids >= LARGE_MEMORY and not self.large_bytes
+        sound = remembers and not self.split and not self.builds and self.journal != "lazy"
+        return sound and seed >= QUEUE_SEEDS and random.Random(f"{seed}/queue").random() < QUEUES
 
     @property
     def split(self) -> bool:

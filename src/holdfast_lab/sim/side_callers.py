@@ -1,0 +1,61 @@
+"""Callers beside the clients of maps, in runs that have them: of a service, and of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast_lab.sim import queueing, tally
+from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.queueing import QueueUser
+from holdfast_lab.sim.shape import Shape
+from holdfast_lab.sim.tally import Tally, Teller
+from holdfast_lab.sim.world import World
+
+
+class SideCallers:
+    def __init__(self, tellers: Sequence[Teller] = (), queue_users: Sequence[QueueUser] = ()) -> None:
+        self._tellers = tellers
+        self._queue_users = queue_users
+        self._callers: list[Teller | QueueUser] = [*tellers, *queue_users]
+
+    def start(self) -> None:
+        for caller in self._callers:
+            caller.start()
+
+    @property
+    def waiting(self) -> bool:
+        return any(caller.waiting for caller in self._callers)
+
+    def stop(self) -> None:
+        for caller in self._callers:
+            caller.running = False
+
+    def problems(self, cluster: Cluster) -> list[str]:
+        """Errors in a cluster at rest."""
+        members, lost = cluster.pictures(), {partition for partition, _ in cluster.lost}
+        problems = tally.judge(members, self._tellers, lost) if self._tellers else []
+        return problems + (queueing.judge(members, self._queue_users, lost) if self._queue_users else [])
+
+    @property
+    def figures(self) -> dict[str, int | float]:
+        delivered = sum(user.delivered for user in self._queue_users)
+        return {"queue_items_delivered": delivered} if self._queue_users else {}
+
+
+def hosted_services(shape: Shape) -> Callable[[], list[Tally]]:
+    """Makes the services of each member."""
+    backups = shape.service_backups
+    return (lambda: [Tally(backups)]) if backups is not None else list
+
+
+def side_callers(world: World, cluster: Cluster, shape: Shape, tell_ns: int) -> SideCallers:
+    """They begin at once."""
+    tellers: list[Teller] = []
+    if shape.service_backups is not None:
+        partitions = range(shape.settings.partitions.count)
+        tellers = [Teller(index, world, cluster, partitions, tell_ns) for index in range(2)]
+    count = queueing.USERS if shape.has_queue(world.seed) else 0
+    queue_users = [QueueUser(index, world, cluster) for index in range(count)]
+    found = SideCallers(tellers, queue_users)
+    found.start()
+    return found
