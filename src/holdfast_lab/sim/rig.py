@@ -77,6 +77,13 @@ class Rig:
         assert not self.world.failures, self.world.failures
         assert reached(), (what, convergence.judge(self.cluster.pictures()))
 
+    def until_answered(self, answers: Sequence[object], seconds: float) -> None:
+        """Run until there is an answer, for so many simulated seconds at most: whether one came is for the caller to
+        check. Simulating idle members is what most tests of one situation spend their time on.
+        """
+        self.world.run_until(self.world.now_ns + round(seconds * SECOND), stop=lambda: bool(answers))
+        assert not self.world.failures, self.world.failures
+
     def at_rest(self) -> bool:
         return self.cluster.settled() and not any(
             member.under_way() or member.leaving for member in self.cluster.pictures()

@@ -70,12 +70,12 @@ class Stage(Rig):
 
     def put(self, process: Process, key: str, value: str) -> None:
         answers = self.ask(process, Op.SET, key, value)
-        self.wait(1)
+        self.until_answered(answers, 1)
         assert [answer.status for answer in answers] == [Status.OK]
 
     def get(self, process: Process, key: str) -> str | None:
         answers = self.ask(process, Op.GET, key)
-        self.wait(1)
+        self.until_answered(answers, 1)
         assert [answer.status for answer in answers] == [Status.OK], answers
         value = answers[0].value
         return value.decode() if isinstance(value, bytes) else None

@@ -31,6 +31,7 @@ class Shelf:
     def write(self, text: str) -> None:
         for key in KEYS:
             self.stage.put(self.stage.processes[0], key, f"{text} {key}")
+            self.stage.wait(1)
 
     def read(self) -> list[str | None]:
         return [self.stage.get(self.stage.processes[0], key) for key in KEYS]

@@ -89,7 +89,7 @@ class Desk:
 
     def do(self, transaction: TransactionId, op: Op, key: str, value: str = "") -> Value:
         told = self.start(transaction, op, key, value, for_update=True)
-        self.stage.wait(1)
+        self.stage.until_answered(told.answers, 1)
         assert told.fate is TransactionFate.DONE, told.answers
         return told.answer.value
 

@@ -97,12 +97,12 @@ class ZoneStage(Stage):
 
     def zput(self, process: Process, key: str, value: str) -> None:
         answers = self.request(process, Op.SET, key, value)
-        self.wait(2)
+        self.until_answered(answers, 2)
         assert [answer.status for answer in answers] == [Status.OK], answers
 
     def zget(self, process: Process, key: str) -> str | None:
         answers = self.request(process, Op.GET, key)
-        self.wait(2)
+        self.until_answered(answers, 2)
         [answer] = answers
         assert answer.status is Status.OK, answer
         return answer.value.decode() if isinstance(answer.value, bytes) else None
@@ -131,7 +131,8 @@ class ZoneStage(Stage):
         return leading[0]
 
     def same(self, zone: int = 1) -> None:
-        """All replicas of each partition hold the same."""
+        """All replicas of each partition hold the same, once followers have heard what was committed."""
+        self.wait(1)
         for part in range(self.settings.partitions.count):
             states = [list(client.state.pieces()) for client in self.replicas(part, zone).values()]
             assert states and all(state == states[0] for state in states), part
