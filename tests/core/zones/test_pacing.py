@@ -17,10 +17,10 @@ from holdfast.core.zones.leader_duties import LeaderDuties
 from holdfast.core.zones.work_queue import ANSWERS_AT_ONCE
 from holdfast.core.zones.zone_ports import Part
 
-PARTS = range(40)
+PARTS = range(20)
 CHANGES_AT_ONCE = 4
 """Fewer than a member leads groups here."""
-REFUSED = 28
+REFUSED = 14
 """So many of them, the first ones, are refused their change."""
 
 
