@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+SETTINGS = {
+    "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+    # Frames of tests have few rows: to compile Java for each query costs more than to interpret the query.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
 @pytest.fixture(scope="session")
 def java() -> None:
     """Skip what needs Java where there is none."""
@@ -30,9 +38,7 @@ def spark(java: None) -> Iterator[SparkSession]:
     """Two slots, and three attempts for each task."""
     from holdfast.spark.spark_session import session
 
-    made = session(
-        "local[2,3]", "holdfast tests", {"spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true"}
-    )
+    made = session("local[2,3]", "holdfast tests", SETTINGS)
     yield made
     made.stop()
 
