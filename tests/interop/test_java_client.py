@@ -155,7 +155,9 @@ def test_a_near_cache_is_fed(cluster: LocalCluster, version: str) -> None:
         recorded.compare("java", NEWEST, "near cache", recorded.NEAR_CACHE)
 
 
-@pytest.mark.parametrize("smart", ["true", "false"], ids=["smart", "unisocket"])
+@pytest.mark.parametrize(
+    "smart", ["true", pytest.param("false", marks=pytest.mark.slow)], ids=["smart", "unisocket"]
+)
 def test_each_call(cluster: LocalCluster, smart: str) -> None:
     (seen,), log = finish(start("Scenarios", ALL_CALLS, cluster, smart=smart))
     check_all_calls(seen)

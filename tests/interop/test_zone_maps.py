@@ -28,7 +28,9 @@ def zoned() -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("smart", ["true", "false"], ids=["smart", "unisocket"])
+@pytest.mark.parametrize(
+    "smart", ["true", pytest.param("false", marks=pytest.mark.slow)], ids=["smart", "unisocket"]
+)
 def test_the_java_client_calls_a_map_in_a_zone(zoned: LocalCluster, smart: str) -> None:
     """Not "destroyed": it destroys and creates the map again."""
     calls = "calls,timed,whole,walked,listeners"
