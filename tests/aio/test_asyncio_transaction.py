@@ -204,7 +204,7 @@ def test_a_transaction_that_is_cancelled_while_its_end_waits_for_room_holds_no_l
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             lines[0].resume_writing()
-            async with asyncio.timeout(5), client.transaction() as transaction:
+            async with asyncio.timeout(60), client.transaction() as transaction:
                 assert await transaction.map("no room").get_for_update("k") is None
 
     asyncio.run(run())

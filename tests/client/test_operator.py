@@ -150,7 +150,7 @@ def test_an_answer_counts_that_came_before_a_question_could_not_be_sent(
 
     def ask(connection: object) -> MemberStatus:
         assert isinstance(connection, Connection)
-        ended.wait(10)
+        assert ended.wait(120)
         # The first one makes the other side reset the connection.
         for number in (91, 92):
             connection.post(own.AskTable(number))

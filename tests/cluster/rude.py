@@ -56,8 +56,7 @@ def connect_as_member(member: ManagedMember, greet: str = "") -> socket.socket:
 
 
 def open_ones(sockets: Iterable[socket.socket]) -> int:
-    """How many of these the member has not closed, after a while in which it could."""
-    time.sleep(0.3)
+    """How many of these the member has not closed."""
     found = 0
     for one in sockets:
         one.setblocking(False)

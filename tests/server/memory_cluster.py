@@ -303,7 +303,7 @@ class MemoryCluster:
                 event.set()
 
         self.loop.call_soon_threadsafe(run)
-        assert event.wait(10)
+        assert event.wait(120)
         return done[0]
 
     def move(self, partition: int) -> None:

@@ -121,7 +121,9 @@ def test_changes_are_values(runner: asyncio.Runner, two: list[Member]) -> None:
             here.listen(of_one.append, key=(1, "b")),
             here.listen(bare.append, include_value=False),
         ]
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(120):
+            while not two[1]._node.member.picture.subscribers("heard"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
         await there.put("a", dt.date(2026, 1, 1))
         await there.put("a", dt.date(2026, 1, 2))
         await there.remove("a")

@@ -150,6 +150,10 @@ def test_rows_are_stored_in_groups_again_and_again_until_they_are_there() -> Non
                 sender.send(rows(3, 7, "a"))
                 assert sender.count.messages == 2
                 # The second group is rolled back as long as somebody else has locked one of its entries.
+                deadline_s = time.monotonic() + 120
+                while client.get("m", to_stored(0)) is None:
+                    assert time.monotonic() < deadline_s
+                    time.sleep(0.02)
                 time.sleep(0.2)
                 assert [client.get("m", to_stored(number)) is None for number in (0, 4, 7)] == [
                     False,
