@@ -216,7 +216,7 @@ class Member:
         self.out.now_ns = now_ns
         handle = EVENTS.get(type(event))
         assert handle is not None, f"{type(event).__name__} is not an event of a member"
-        kind = _kind_of(event.message) if isinstance(event, e.Received) else type(event)
+        kind = type(event.message) if isinstance(event, e.Received) else type(event)
         more = isinstance(event, open_step.SHARING_EVENTS) and event.more
         if kind is not m.GroupMessages:
             self.agreed.end_messages()
@@ -445,26 +445,11 @@ class Member:
         return self.source.supplies.migrations()
 
 
-def _kind_of(message: m.Message) -> type:
-    """A batch of requests is like one request."""
-    kind = type(message)
-    return m.Forward if isinstance(message, m.MessageBatch) and message.forwards_only else kind
-
-
-def _each(member: Member, sender: MemberId, batch: m.MessageBatch) -> None:
-    for message in batch.messages:
-        member.on_received(sender, message)
-        if member.lane.awaited:
-            # The next request might take the lock that a waiting one has waited for.
-            member.replication.wake()
-
-
 MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Replicate: lambda member, sender, message: member.copies.on_replicate(sender, message),
     m.Replicated: lambda member, sender, message: member.on_replicated(sender, message),
     m.Forward: lambda member, sender, message: member.on_forward(sender, message),
     m.Answer: lambda member, sender, message: member.on_answer(sender, message),
-    m.MessageBatch: _each,
     m.Fill: lambda member, sender, message: member.destination.on_fill(sender, message),
     m.FillEnded: lambda member, sender, message: member.destination.on_fill_ended(sender, message),
     m.Filled: lambda member, sender, message: member.source.on_filled(sender, message),

@@ -621,10 +621,6 @@ class MessageBatch(msgspec.Struct, frozen=True, array_like=True, tag=76):
 
     messages: list[Replicate | Replicated | Forward | Answer]
 
-    @property
-    def forwards_only(self) -> bool:
-        return all(type(message) is Forward for message in self.messages)
-
 
 class Withdrawals(msgspec.Struct, frozen=True, array_like=True, tag=78):
     """The clients of these forwarded requests have gone: those that wait for a change are to be answered at once

@@ -47,7 +47,7 @@ from holdfast.core.events import (
     ZoneBatches,
 )
 from holdfast.core.member import Member
-from holdfast.core.messages import Message
+from holdfast.core.messages import Message, MessageBatch
 from holdfast.core.model.forwarded_frames import ForwardedDone, ForwardedPart, OutgoingFrames
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, Token
 from holdfast.core.model.operations import Done, Outcome, Request, Status
@@ -169,7 +169,13 @@ class Driver:
         if sender in self._unread:
             self._see_unread(sender)
         for message in messages:
-            self._inbox.append(Received(sender, message, more and type(message) in SHARING))
+            if type(message) is MessageBatch:
+                # One by one, so that what has to be known before the next one can be handled in between.
+                parts = message.messages
+                last = len(parts) - 1
+                self._inbox += [Received(sender, part, more or at < last) for at, part in enumerate(parts)]
+            else:
+                self._inbox.append(Received(sender, message, more and type(message) in SHARING))
 
     def _see_unread(self, member: MemberId) -> None:
         link = self.links.get(member)
@@ -529,8 +535,12 @@ class Driver:
         if to == self.member.me:
             self._inbox.append(Received(to, message))  # type: ignore[arg-type]
             return
-        if to in self.links:
-            self._unsent.add(to, message)  # type: ignore[arg-type]
+        link = self.links.get(to)
+        if link is not None:
+            unsent_bytes = self._unsent.add(to, message)  # type: ignore[arg-type]
+            if link.unacknowledged_bytes + unsent_bytes > self._answer_bytes:
+                # The member learns now that too many answers are on their way (routing/R-8).
+                self._unsent.send_to(to)
         # Otherwise it has left the view. Machines that wait for its response learn that from the view.
 
     def _transmit(self, to: MemberId, message: bytes) -> None:

@@ -37,12 +37,13 @@ class UnsentMessages:
         self._transmit = transmit
         self._batches: dict[MemberId, _Batch] = {}
 
-    def add(self, to: MemberId, message: Message) -> None:
+    def add(self, to: MemberId, message: Message) -> int:
+        """Returns the bytes that wait for the end of the step now."""
         data = encode(message)
         if type(message) not in BATCHED or self._out.level < MESSAGE_BATCHES:
             self.send_to(to)
             self._transmit(to, data)
-            return
+            return 0
         batch = self._batches.get(to)
         if batch is not None and batch.size + len(data) > BATCH_BYTES:
             self.send_to(to)
@@ -51,6 +52,7 @@ class UnsentMessages:
             batch = self._batches[to] = _Batch()
         batch.messages.append(data)
         batch.size += len(data)
+        return batch.size
 
     def send_to(self, to: MemberId) -> None:
         batch = self._batches.pop(to, None)

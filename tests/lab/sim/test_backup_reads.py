@@ -15,6 +15,7 @@ from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Answer, Forward, Replicate
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import LOWEST, MESSAGE_BATCHES, FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.engine.link import HEADER
 from holdfast.wire.codec import decode
@@ -24,11 +25,14 @@ from holdfast_lab.sim.cluster import simulated_settings
 from holdfast_lab.sim.workload import MAP
 from holdfast_lab.sim.world import Process
 
+ALONE = FeatureLevels(LOWEST, MESSAGE_BATCHES - 1)
+"""Messages of one step leave one by one, so a record may come after an answer that was sent with it."""
+
 
 def stage(*, backups: int, async_backups: int, hosts: int = 4) -> Stage:
     settings = simulated_settings(backups, 7)
     settings.maps["default"] = MapSettings(backups=backups, async_backups=async_backups, read_backups=True)
-    return Stage(hosts, settings=settings)
+    return Stage(hosts, settings=settings, builds=[ALONE] * hosts)
 
 
 def forwards(told: Stage) -> list[str]:
