@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_own_session import COUNT, keys_of, owned
 
+from holdfast.core.model.zone_batches import ZoneBatchDone
+from holdfast.core.streams.change_streams import Reach
 from holdfast.server import change_questions as changes
+from holdfast.server.grid import Grid
 from holdfast.wire import own
 
 
@@ -55,6 +60,22 @@ def test_no_more_partitions_than_there_are_can_be_asked_for(
 
 
 @pytest.mark.rule("routing/R-12")
+@pytest.mark.parametrize("master", ["", "ben"])
+def test_a_member_that_has_not_joined_reports_no_heads_of_zones(master: str) -> None:
+    """It may lead a group of one replica, and not know that the map has moved away (seed 80203, power cuts)."""
+    head = Reach(0, 0, 0, [])
+    grid = SimpleNamespace(
+        master=master,
+        local_copies=SimpleNamespace(led=lambda name, partition: object()),
+        zone_entries=lambda name: SimpleNamespace(zone=1),
+        zone_batch=lambda batch, done: done(ZoneBatchDone()),
+        changes=SimpleNamespace(heads=lambda name, partitions: (dict.fromkeys(partitions, head), [])),
+    )
+    found: list[tuple[Mapping[int, Reach], list[int]]] = []
+    changes.zone_heads(cast("Grid", grid), "m", [3], lambda heads, missing: found.append((heads, missing)))
+    assert found == [({3: head}, []) if master else ({}, [3])]
+
+
 def test_what_is_lost_is_told_in_no_way(member: MemoryMember, wire: Wire) -> None:
     """Also where somebody who holds it is back; but for who compares copies."""
     partition, other = owned(member)[:2]

@@ -57,11 +57,14 @@ def zone_heads(
     """Report the heads of a map in a zone when it is confirmed that this member leads: the head of a deposed leader may
     be before updates that a reader has already got, as if these were lost. `done` gets the heads and the partitions
     without one.
+
+    A member that has not joined reports none. It may lead groups of one replica already, and learns only from the others
+    that the map has moved to another engine: the zone, where the map has no updates, would seem to have lost them.
     """
     led = [
         partition
         for partition in dict.fromkeys(partitions)
-        if grid.local_copies.led(name, partition) is not None
+        if grid.master and grid.local_copies.led(name, partition) is not None
     ]
     entries = grid.zone_entries(name)
     if entries is None or not led:
