@@ -58,8 +58,9 @@ def zone_heads(
     be before updates that a reader has already got, as if these were lost. `done` gets the heads and the partitions
     without one.
 
-    A member that has not joined reports none. It may lead groups of one replica already, and learns only from the others
-    that the map has moved to another engine: the zone, where the map has no updates, would seem to have lost them.
+    A member that has not joined reports none. It may lead groups of one replica already, and learns only from the
+    others that the map has moved to another engine: the zone, where the map has no updates, would seem to have lost
+    them.
     """
     led = [
         partition
