@@ -25,20 +25,28 @@ from msgspec import inspect
 from holdfast.actions.registry import ACTIONS, read_action
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.messages import Message
+from holdfast.core.model.collections import (
+    STEPS_OF,
+    CollectionKind,
+    CollectionStep,
+    encode_step,
+    partition_of_name,
+)
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.map_moves import FillMap, MoveStep, encode_move
-from holdfast.core.model.operations import MOVING, WHOLE, Op, Request
+from holdfast.core.model.operations import COLLECTION_STEPS, MOVING, WHOLE, Op, Request
 from holdfast.core.model.transactions import LockKeys, PrepareBranch, TransactionStep
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
 from holdfast.runtime.peering.member_frames import DATAGRAM, FRAME, PACKET
 from holdfast.runtime.peering.member_handshake import CONNECTS, NONCE_BYTES, OF_THIS_BUILD, proof_of
+from holdfast.server.access import SERVICES
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.wire import own
 from holdfast.wire.hazelcast import hazelcast_frames as hz
 from holdfast.wire.hazelcast.compact_schemas import schema_entry
-from holdfast.wire.hazelcast.layouts import FIXED, Schema
+from holdfast.wire.hazelcast.layouts import FIXED, ITEMS_MAX, Schema
 from holdfast_lab.fuzz.crowds import CLIENT_CROWDS, HTTP_CROWDS, OWN_CROWDS
 from holdfast_lab.fuzz.hostile_http import http_pieces
 
@@ -109,6 +117,7 @@ HOSTS = (
 KEYS = 64
 """Limited so that fuzzing does not fill the members."""
 BROKEN = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"ok\xfe")
+_SERVICES = tuple(SERVICES)
 HARMLESS = frozenset({"refill", "accept-loss", "reset-lost"})
 """Actions that do nothing to a healthy cluster."""
 
@@ -333,6 +342,8 @@ class Liar:
 
     def request(self) -> Request:
         op = self.draw.choice(list(Op))
+        if op in COLLECTION_STEPS:
+            return self.collection_request(op)
         name = self.text("map")
         key, value = self.key(), self.blob()
         if name == "__schemas":
@@ -354,6 +365,23 @@ class Liar:
             name = name if op in MOVING else TRANSACTIONS_MAP
             expected = self.draw.choice((b"", b"z"))
         return Request(op, name, partitions, key, value, expected, items, ttl_ms, max_idle_ms, key_hash)
+
+    def collection_request(self, op: Op) -> Request:
+        """A valid step, except for its numbers."""
+        kind = self.draw.choice(list(CollectionKind))
+        name = self.draw.choice(NAMES[:4])
+        step = CollectionStep(
+            self.draw.choice(sorted(one for one in STEPS_OF[kind] if one.op is op)),
+            self.number(),
+            self.number(),
+            self.draw.choice((0, 0, 1, 3000, *NUMBERS)),
+            self.draw.choice((0, 3, *NUMBERS)),
+        )
+        partition = partition_of_name(name, self.facts.partition_count)
+        if self.chance(0.2):
+            partition = self.draw.randrange(self.facts.partition_count)
+        items = [self.blob() for _ in range(self.draw.choice((0, 1, 1, 1, 2, 9)))]
+        return Request(op, kind.map_of(name), [partition], value=encode_step(step), items=items)
 
     def schema(self) -> Schema:
         return Schema(self.draw.choice(("Flight", "Person")), [("id", 7), (self.draw.choice("abc"), 16)])
@@ -431,9 +459,9 @@ class Liar:
 
     def variable(self, name: str) -> list[bytes]:
         if name in ("name", "cluster_name", "service", "username", "password") or name.startswith("client_"):
-            return [self.text_frame("hz:impl:mapService" if name == "service" else self.text(name))]
-        if name in ("keys", "entries"):
-            count = self.draw.choice((0, 1, 2, 9, 300))
+            return [self.text_frame(self.draw.choice(_SERVICES) if name == "service" else self.text(name))]
+        if name in ("keys", "entries", "items"):
+            count = self.draw.choice((0, 1, 2, 9, 300, ITEMS_MAX + 1 if self.breaks(0.1) else 3))
             pairs = [self.data_frame() for _ in range(count * (2 if name == "entries" else 1))]
             return [hz.BEGIN, *pairs, hz.END]
         if name == "pointers":
@@ -444,9 +472,7 @@ class Liar:
             texts = [self.text_frame(self.text("names")) for _ in range(self.draw.choice((0, 1, 2, 9)))]
             return [hz.BEGIN, *texts, hz.END]
         if name == "proxies":
-            texts = [
-                self.text_frame(self.draw.choice((self.text("name"), "hz:impl:mapService"))) for _ in range(4)
-            ]
+            texts = [self.text_frame(self.draw.choice((self.text("name"), *_SERVICES))) for _ in range(4)]
             return [hz.BEGIN, *texts, hz.END]
         if name in ("schema", "schemas"):
             frames = _schema_frames(self)

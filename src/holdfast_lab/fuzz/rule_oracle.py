@@ -127,7 +127,7 @@ def response_problem(call: Call, code: int | None) -> str:
     if OF_REGISTRATIONS.match(verb):
         return ""
     if code is None:
-        if names & {VAULT, *RESERVED}:
+        if names & {VAULT, *RESERVED} or service in ("Queue", "List", "Set"):
             return "let through"
         if SHELF in names and not READING.match(verb) and verb not in ("createProxy", "createProxies"):
             return "let through"

@@ -15,10 +15,9 @@ from holdfast.config.client_tls import ClientTls
 from holdfast.config.users import users_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.errors import HoldfastError
-from holdfast.server.access import call_rejection
+from holdfast.server.access import MAP_SERVICE, call_rejection
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.names import NAMES, name_of
-from holdfast.server.hazelcast.objects import MAP_SERVICE
 from holdfast.server.rights import Rights
 from holdfast.wire import own
 from holdfast.wire.hazelcast import hazelcast_frames as hz

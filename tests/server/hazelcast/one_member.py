@@ -239,9 +239,14 @@ class OneMemberCollections:
             self._grid.execute(request, done)
             return lambda: None
         self._grid.requests.append(request)
+        decided = self._grid.step(request)
+        if isinstance(decided, Decision):
+            done(Outcome(Status.OK, decided.answer))
+            if decided.updates:
+                self.wake()
+            return lambda: None
         waits = (request, done)
         self.waiting.append(waits)
-        self.wake()
 
         def withdraw() -> None:
             self.withdrawn += 1

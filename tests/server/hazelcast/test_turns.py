@@ -16,9 +16,9 @@ from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.hazelcast.wire import Wire, error_of
 
 from holdfast.config import LimitSettings
+from holdfast.server.access import MAP_SERVICE
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.names import name_of
-from holdfast.server.hazelcast.objects import MAP_SERVICE
 from holdfast.wire.hazelcast import hazelcast_frames, layouts
 from holdfast.wire.hazelcast.hazelcast_frames import (
     BEGIN,
@@ -84,6 +84,7 @@ LISTS: dict[str, dict[str, Make]] = {
         "entries": lambda at: stored(at) + stored(1),
         "the same entry": lambda _: stored(1) + stored(1),
     },
+    "items": {"items": stored, "the same item": lambda _: stored(1), "empty frames": lambda _: EMPTY},
     "names": {"names": lambda at: text(f"m{at}"), "short names": lambda _: text("m")},
     "proxies": {
         "maps": lambda at: text(f"m{at}") + text(MAP_SERVICE),
