@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.collections import list_steps, ordered_steps, queue_steps
 from holdfast.core.collections.collection_steps import decide_step
 from holdfast.core.collections.item_order import ItemOrder, index_of
 from holdfast.core.collections.list_steps import KEY_BYTES
@@ -25,10 +26,10 @@ from holdfast.core.model.collections import (
     partition_of_name,
     step_problem,
 )
-from holdfast.core.model.decisions import Decision, Wait
+from holdfast.core.model.decisions import Decision, Update, Wait
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, EventKind, Op, Request
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Change, Record
 from holdfast.core.store.map_state import MapState
 
 QUEUE, LIST, SET = CollectionKind.QUEUE, CollectionKind.LIST, CollectionKind.SET
@@ -224,12 +225,66 @@ def test_listeners_hear_of_the_items_that_came_and_went() -> None:
     queue = Collection(QUEUE)
     queue.do(StepKind.ADD, b"a", b"b", b"c")
     queue.do(StepKind.POLL)
-    queue.do(StepKind.CLEAR)
+    queue.do(StepKind.DRAIN)
     added, removed = EventKind.ADDED, EventKind.REMOVED
     assert queue.events == [
         *((added, item) for item in (b"a", b"b", b"c")),
         *((removed, item) for item in (b"a", b"b", b"c")),
     ]
+
+
+@pytest.mark.rule("collections/C-2")
+def test_a_step_that_needs_too_much_work_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_steps, "LOOKED_MAX", 6)
+    monkeypatch.setattr(ordered_steps, "REMOVED_MAX", 3)
+    monkeypatch.setattr(queue_steps, "REMOVED_MAX", 3)
+    for kind in CollectionKind:
+        found = Collection(kind)
+        found.do(StepKind.ADD, *(b"%d" % number for number in range(8)))
+        refused = {
+            step
+            for step in STEPS_OF[kind] - {StepKind.REPLACE}
+            if (decided := found.decide(step, b"7")).__class__ is Decision and decided.refused  # type: ignore[union-attr]
+        }
+        looking = {StepKind.ITEMS, StepKind.RETAIN_ALL}
+        if kind is not SET:
+            looking |= {StepKind.REMOVE_ALL, StepKind.CONTAINS, StepKind.REMOVE}
+        looking |= {StepKind.INDEX_OF, StepKind.SLICE} if kind is LIST else set()
+        looking |= {StepKind.DRAIN} if kind is QUEUE else set()
+        assert refused == looking
+        assert found.decide(StepKind.CLEAR) == Decision(None, (Update(Change.CLEAR),))
+    for kind in (QUEUE, LIST):
+        found = Collection(kind)
+        found.do(StepKind.ADD, *(b"%d" % number for number in range(8)))
+        assert found.do(StepKind.CONTAINS, b"5", b"0") is found.do(StepKind.REMOVE, b"5") is True
+        if kind is LIST:
+            assert (found.do(StepKind.INDEX_OF, b"4"), found.do(StepKind.LAST_INDEX_OF, b"7")) == (4, 6)
+            assert len(found.do(StepKind.SLICE, index=1)) == 6
+    queue = Collection(QUEUE)
+    queue.do(StepKind.ADD, *(b"%d" % number for number in range(8)))
+    assert queue.do(StepKind.DRAIN, end=3) == [b"0", b"1", b"2"]
+    assert len(queue.items()) == 5
+    items = Collection(SET)
+    items.do(StepKind.ADD, *(b"%d" % number for number in range(6)))
+    refused = items.decide(StepKind.RETAIN_ALL, b"0", b"1")
+    assert isinstance(refused, Decision) and "at most 3 items" in refused.refused
+
+
+@pytest.mark.rule("collections/L-1")
+def test_few_items_of_a_long_list_get_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_steps, "RENUMBERED", 2)
+    found = Collection(LIST)
+    model = [b"%d" % number for number in range(400)]
+    found.do(StepKind.ADD, *model)
+    longest = 0
+    for number in range(1200):
+        decided = found.decide(StepKind.INSERT, b"x%d" % number, index=200)
+        assert isinstance(decided, Decision)
+        longest = max(longest, len(decided.updates))
+        found.do(StepKind.INSERT, b"x%d" % number, index=200)
+        model.insert(200, b"x%d" % number)
+    assert 1 < longest <= 40, "some of the new keys made a key too long"
+    assert found.items() == model
 
 
 @pytest.mark.rule("collections/L-1")

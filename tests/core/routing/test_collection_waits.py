@@ -9,15 +9,17 @@ import pytest
 from tests.core.routing.around import Around, Told
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.collections import collection_steps
+from holdfast.core.collections import collection_steps, ordered_steps, queue_steps
 from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Answer, Forward, Message, Replicate, Replicated, Withdrawals
 from holdfast.core.model.collections import CollectionKind, CollectionStep, StepKind, decode_step, encode_step
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.map_moves import NoMoves
-from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
+from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import Change
+from holdfast.core.primary_backup import clearings
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_copy import PrimaryCopy
 from holdfast.core.routing.pending import FULL
@@ -160,7 +162,7 @@ def test_a_request_that_still_waits_keeps_its_place() -> None:
     stage.ask(poll())
     for _ in range(3):
         # The first is decided again, and has to wait again.
-        stage.engine._changed_collections[0, QUEUE.map_of("q")] = None
+        stage.engine._changed_collections.note(0, QUEUE.map_of("q"))
         stage.end_step()
     stage.ask(offer(b"a"))
     stage.ask(offer(b"b"))
@@ -182,6 +184,66 @@ def test_offers_wait_for_room_and_polls_make_it() -> None:
     stage.ask(request(StepKind.CLEAR))
     stage.ask(offer(b"d", max_size=1))
     assert stage.values[5:] == [None, True]
+
+
+@pytest.mark.rule("collections/C-2")
+def test_a_queue_is_cleared_by_one_record_unless_items_have_listeners() -> None:
+    stage = Stage(backups=1)
+    stage.ask(offer(b"a"))
+    stage.ask(offer(b"b"))
+    stage.sent()
+    stage.ask(request(StepKind.CLEAR))
+    sections = [
+        part for _, message in stage.sent() if isinstance(message, Replicate) for part in message.sections
+    ]
+    assert [record.change for part in sections for record in part.all_records()] == [Change.CLEAR]
+
+
+@pytest.mark.rule("primary_backup/L-1")
+def test_listeners_get_each_item_of_a_cleared_queue_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearings, "SLICE_BYTES", 1)
+    stage = Stage()
+    stage.lane.listening[QUEUE.map_of("q")] = 1
+    for item in (b"a", b"b"):
+        stage.ask(offer(item, max_size=2))
+    stage.ask(offer(b"c", max_size=2, wait_ms=LONG_MS))
+    heard: list[EntryEvent] = []
+    monkeypatch.setattr(stage.lane, "heard", heard.append)
+    stage.ask(request(StepKind.CLEAR))
+    assert stage.values == [True, True, True], "room is there after the first slice"
+    stage.engine.on_timer()
+    assert stage.values == [True, True, True, None]
+    assert [event.old for event in heard if event.kind is EventKind.REMOVED] == [b"a", b"b"]
+    assert len(stage.lane.leading[0].maps[QUEUE.map_of("q")].state.entries) == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.rule("primary_backup/L-3")
+def test_a_clearing_that_cannot_end_is_answered_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearings, "SLICE_BYTES", 1)
+    stage = Stage()
+    stage.lane.listening[QUEUE.map_of("q")] = 1
+    for item in (b"a", b"b"):
+        stage.ask(offer(item))
+    stage.ask(request(StepKind.CLEAR))
+    stage.lane.leading[0] = None
+    stage.engine.on_timer()
+    assert stage.values[2:] == [Status.UNKNOWN]
+
+
+@pytest.mark.rule("collections/C-2")
+def test_a_drain_of_too_many_items_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_steps, "REMOVED_MAX", 2)
+    stage = Stage()
+    for item in (b"a", b"b", b"c"):
+        stage.ask(offer(item))
+    stage.ask(request(StepKind.DRAIN))
+    assert stage.told[-1].status is Status.TOO_LARGE
+    assert "this one would take 3: drain fewer" in stage.told[-1].detail
+    stage.ask(request(StepKind.DRAIN, end=2))
+    assert stage.values[-1] == [b"a", b"b"]
+    monkeypatch.setattr(ordered_steps, "LOOKED_MAX", 0)
+    stage.ask(request(StepKind.ITEMS))
+    assert stage.values[-1] is Status.TOO_LARGE
 
 
 def test_destroying_a_full_queue_makes_room() -> None:

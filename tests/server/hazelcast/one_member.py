@@ -576,6 +576,9 @@ class OneMemberGrid:
         if isinstance(decided, Decision):
             for update in decided.updates:
                 old = held.state.entries.get(update.key)
+                if update.change is Change.CLEAR:
+                    for key, value in held.state.entries.items():
+                        self.tell(held, EventKind.REMOVED, key, None, value)
                 record = Record(held.name, held.updates.next(), update.change, update.key, update.value)
                 held.state.apply(record, self.now)
                 if update.kind is not None:

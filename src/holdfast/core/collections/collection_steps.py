@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast.core.collections.item_order import ItemOrder, index_of
 from holdfast.core.collections.list_steps import decide_list
+from holdfast.core.collections.ordered_steps import StepRefused
 from holdfast.core.collections.queue_steps import decide_queue
 from holdfast.core.collections.set_steps import LastNumber, decide_set
 from holdfast.core.model.collections import CollectionKind, collection_of, decode_step
@@ -18,6 +19,21 @@ from holdfast.core.store.map_state import MapState
 
 def decide_step(state: MapState | None, request: Request) -> Decision | Wait:
     """`state`: of the map with the items; None if nothing was ever stored there."""
+    try:
+        return _decide(state, request)
+    except StepRefused as refused:
+        return Decision(refused=str(refused))
+
+
+def keys_to_clear(state: MapState) -> list[bytes]:
+    """All keys; the last one is to be removed first."""
+    named = collection_of(state.name)
+    if named is None or named[0] is CollectionKind.SET:
+        return list(state.entries)[::-1]
+    return list(index_of(state, ItemOrder).walk(backwards=True))
+
+
+def _decide(state: MapState | None, request: Request) -> Decision | Wait:
     named = collection_of(request.map)
     assert named is not None, "a step names the map of a collection"
     kind, step = named[0], decode_step(request.value)

@@ -10,7 +10,7 @@ room between two keys. Example: between the keys 5 and 6 is (5, 2^63), and betwe
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from holdfast.core.store.map_state import MapState
@@ -20,6 +20,9 @@ DIGIT_BYTES = 8
 _ABOVE = 1 << (8 * DIGIT_BYTES)
 MIDDLE = (_ABOVE >> 1).to_bytes(DIGIT_BYTES, "big")
 """The key of a first item, where others may have to go before it."""
+ONE_BY_ONE = 16
+"""So many changed keys are looked up one by one."""
+FREED = 4096
 TRIMMED = 1024
 """So many removed first items may stay in the list of keys."""
 
@@ -27,12 +30,14 @@ TRIMMED = 1024
 class ItemOrder:
     """An `Observer`. Removing the first item, and adding one at the end, take constant time."""
 
-    __slots__ = ("_head", "_keys")
+    __slots__ = ("_cleared", "_head", "_keys")
 
     def __init__(self, entries: Mapping[bytes, bytes]) -> None:
         self._keys: list[bytes] = sorted(entries)
         self._head = 0
         """Keys before this place belong to removed items."""
+        self._cleared: list[bytes] = []
+        """Keys of a time before the last CLEAR. They are freed in small amounts, which takes no noticeable time."""
 
     def __len__(self) -> int:
         return len(self._keys) - self._head
@@ -54,17 +59,48 @@ class ItemOrder:
         """From position `start` to before `end`; None: all that follow."""
         return self._keys[self._head + start : None if end is None else self._head + end]
 
+    def walk(self, *, backwards: bool = False) -> Iterator[bytes]:
+        """All keys, none of them copied."""
+        keys, size = self._keys, len(self._keys)
+        places = range(size - 1, self._head - 1, -1) if backwards else range(self._head, size)
+        return map(keys.__getitem__, places)
+
     def absorb(self, touched: Mapping[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
-        for key, former in touched.items():
-            there = key in entries
-            if there and former is None:
-                self._add(key)
-            elif not there and former is not None:
-                self._remove(key)
+        del self._cleared[-FREED:]
+        added = [key for key, former in touched.items() if former is None and key in entries]
+        removed = [key for key, former in touched.items() if former is not None and key not in entries]
+        if len(added) + len(removed) > ONE_BY_ONE:
+            self._change_many(sorted(added), removed)
+            return
+        for key in added:
+            self._add(key)
+        for key in removed:
+            self._remove(key)
 
     def complete(self, entries: Mapping[bytes, bytes]) -> bool:
-        self._keys, self._head = [], 0
+        self._cleared, self._keys, self._head = self._keys, [], 0
         return True
+
+    def _change_many(self, added: list[bytes], removed: list[bytes]) -> None:
+        """Moves the keys behind a place once, not for each of these keys."""
+        keys = self._keys
+        if added:
+            at = bisect_left(keys, added[0], self._head)
+            if at == len(keys) or added[-1] < keys[at]:
+                keys[at:at] = added
+            else:
+                keys += added
+                del keys[: self._head]
+                self._head = 0
+                keys.sort()
+        gone, head = sorted(removed), self._head
+        if keys[head : head + len(gone)] == gone:
+            for key in gone:
+                self._remove(key)
+        else:
+            known = frozenset(gone)
+            self._keys = [key for key in keys[head:] if key not in known]
+            self._head = 0
 
     def _add(self, key: bytes) -> None:
         keys = self._keys

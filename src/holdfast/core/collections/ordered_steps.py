@@ -1,14 +1,27 @@
-"""Steps that queues and lists share."""
+"""Steps that queues and lists share, and the bounds of the work of any step.
+
+- collections/C-2: A step looks at no more than `LOOKED_MAX` items, and removes no more than `REMOVED_MAX`. A step that
+  would need more is rejected and changes nothing. CLEAR is one update.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from holdfast.core.collections.item_order import ItemOrder
 from holdfast.core.model.collections import CollectionStep, StepKind
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.operations import EventKind
 from holdfast.core.model.records import Change
+
+LOOKED_MAX = 20_000
+REMOVED_MAX = 2_000
+CLEARING = (Update(Change.CLEAR),)
+
+
+class StepRefused(Exception):
+    """The step needs too much work."""
 
 
 def storing(key: bytes, item: bytes) -> Update:
@@ -17,6 +30,32 @@ def storing(key: bytes, item: bytes) -> Update:
 
 def removal(key: bytes) -> Update:
     return Update(Change.REMOVE, key, b"", 0, 0, 0, EventKind.REMOVED)
+
+
+def removals(keys: Sequence[bytes]) -> list[Update]:
+    """Raises StepRefused for too many."""
+    if len(keys) > REMOVED_MAX:
+        raise StepRefused(f"one request removes at most {REMOVED_MAX} items: remove fewer at a time")
+    return list(map(removal, keys))
+
+
+def check_looks(size: int) -> None:
+    """Raises StepRefused if the step would look at so many items."""
+    if size > LOOKED_MAX:
+        raise StepRefused(
+            f"the request would look at {size} items, and one request looks at most at {LOOKED_MAX}: read or take "
+            "some of them at a time"
+        )
+
+
+def looked_at(found: Iterable[bytes]) -> Iterator[bytes]:
+    """The first items or keys. Raises StepRefused instead of another one."""
+    rest = iter(found)
+    yield from islice(rest, LOOKED_MAX)
+    for _ in rest:
+        raise StepRefused(
+            f"what the request looks for is not among the {LOOKED_MAX} items that one request looks at"
+        )
 
 
 class OrderedSteps:
@@ -33,6 +72,7 @@ class OrderedSteps:
         if kind is StepKind.CONTAINS:
             return Decision(self._contains(items))
         if kind is StepKind.ITEMS:
+            check_looks(len(self._order))
             return Decision([self._entries[key] for key in self._order.keys()])  # noqa: SIM118 - not a dictionary
         if kind is StepKind.REMOVE:
             key = self.find(items[0])
@@ -40,23 +80,26 @@ class OrderedSteps:
         if kind is StepKind.REMOVE_ALL or kind is StepKind.RETAIN_ALL:
             return self._remove_all(set(items), retain=kind is StepKind.RETAIN_ALL)
         if kind is StepKind.CLEAR:
-            return Decision(None, list(map(removal, self._order.keys())))
+            return Decision(None, CLEARING if len(self._order) else ())
         raise ValueError(f"{kind.name} is no step of this collection")
 
     def find(self, item: bytes) -> bytes | None:
         """The key of the first such item; None: there is none."""
         entries = self._entries
-        return next((key for key in self._order.keys() if entries[key] == item), None)  # noqa: SIM118
+        return next((key for key in looked_at(self._order.walk()) if entries[key] == item), None)
 
     def _contains(self, items: Sequence[bytes]) -> bool:
         missing = set(items)
-        for item in self._entries.values():
-            if not missing:
-                break
+        if not missing:
+            return True
+        for item in looked_at(self._entries.values()):
             missing.discard(item)
-        return not missing
+            if not missing:
+                return True
+        return False
 
     def _remove_all(self, these: set[bytes], *, retain: bool) -> Decision:
+        check_looks(len(self._order))
         entries = self._entries
         gone = [key for key in self._order.keys() if (entries[key] in these) is not retain]  # noqa: SIM118
-        return Decision(bool(gone), list(map(removal, gone)))
+        return Decision(bool(gone), removals(gone))

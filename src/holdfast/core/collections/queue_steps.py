@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.collections.item_order import ItemOrder, keys_between
-from holdfast.core.collections.ordered_steps import OrderedSteps, removal, storing
+from holdfast.core.collections.ordered_steps import (
+    REMOVED_MAX,
+    OrderedSteps,
+    StepRefused,
+    removal,
+    removals,
+    storing,
+)
 from holdfast.core.model.collections import CollectionStep, StepKind
 from holdfast.core.model.decisions import Decision, Wait
 
@@ -30,6 +37,12 @@ def decide_queue(
     if kind is StepKind.PEEK:
         return Decision(entries[order.first] if order.first else None)
     if kind is StepKind.DRAIN:
-        taken = order.keys(0, None if step.end < 0 else step.end)
-        return Decision([entries[key] for key in taken], list(map(removal, taken)))
+        count = len(order) if step.end < 0 else min(step.end, len(order))
+        if count > REMOVED_MAX:
+            raise StepRefused(
+                f"one request takes at most {REMOVED_MAX} items out of a queue, and this one would take {count}: drain "
+                "fewer at a time"
+            )
+        taken = order.keys(0, count)
+        return Decision([entries[key] for key in taken], removals(taken))
     return OrderedSteps(order, entries).decide(step, items)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
-from holdfast.core.collections.ordered_steps import removal, storing
+from holdfast.core.collections.ordered_steps import CLEARING, check_looks, removals, storing
 from holdfast.core.model.collections import CollectionStep, StepKind
 from holdfast.core.model.decisions import Decision
 
@@ -43,6 +43,7 @@ def decide_set(
     if kind is StepKind.CONTAINS:
         return Decision(all(item in entries for item in items))
     if kind is StepKind.ITEMS:
+        check_looks(len(entries))
         items_in_order: list[None | int | bytes] = [*sorted(entries, key=lambda item: entries[item])]
         return Decision(items_in_order)
     if kind is StepKind.ADD:
@@ -54,10 +55,11 @@ def decide_set(
     if kind is StepKind.REMOVE or kind is StepKind.REMOVE_ALL:
         gone = [item for item in dict.fromkeys(items) if item in entries]
     elif kind is StepKind.RETAIN_ALL:
+        check_looks(len(entries))
         these = set(items)
         gone = [item for item in entries if item not in these]
     elif kind is StepKind.CLEAR:
-        gone = list(entries)
+        return Decision(None, CLEARING if entries else ())
     else:
         raise ValueError(f"{kind.name} is no step of a set")
-    return Decision(None if kind is StepKind.CLEAR else bool(gone), list(map(removal, gone)))
+    return Decision(bool(gone), removals(gone))

@@ -48,6 +48,8 @@ class Decision(msgspec.Struct, frozen=True):
     locks: LockChanges | None = None
     unconfirmed: bool = False
     """Nothing rests on the answer, so without updates it waits for no read barrier (operations/T-5)."""
+    refused: str = ""
+    """Why it is rejected, having changed nothing; empty: it is not."""
     repeatable: bool = False
     """The state shows that the request was applied, so its id need not be remembered (operations/T-7)."""
 

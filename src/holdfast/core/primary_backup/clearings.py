@@ -1,4 +1,5 @@
-"""Clears a map with a change stream, which reports every removal, so it takes time for each entry.
+"""Clears a map with a change stream, or a collection with listeners: every removal is reported, so it takes time for
+each entry.
 
 - primary_backup/L-1: A map is cleared in slices, one in a step. Remaining keys that are written in between are removed
   too; new keys stay.
@@ -15,13 +16,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.core.collections.collection_steps import keys_to_clear
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.model.operations import Outcome, Request, Status
+from holdfast.core.model.operations import EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.records import Change
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
+from holdfast.core.primary_backup.changed_collections import ChangedCollections
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.replication_engine import ShareDone
 from holdfast.core.store.move_marks import is_closed
@@ -60,11 +63,13 @@ class Clearings:
         lane: Lane,
         timeout_ns: int,
         refused: Callable[[Request], Outcome | None],
+        changed: ChangedCollections,
     ) -> None:
         self._out = out
         self._lane = lane
         self._timeout_ns = timeout_ns
         self._refused = refused
+        self._changed = changed
         self._timer = False
         self._running: deque[_Clearing] = deque()
 
@@ -119,7 +124,7 @@ class Clearings:
                 clearing.keys.clear()
             elif held is not None:
                 if clearing.of is None:
-                    clearing.of, clearing.keys = held, list(held.state.entries)[::-1]
+                    clearing.of, clearing.keys = held, keys_to_clear(held.state)
                 size += self._remove(clearing, copy, held, SLICE_BYTES - size)
 
             if not clearing.keys:
@@ -133,12 +138,14 @@ class Clearings:
         """Remove entries of about `most` bytes; returns their bytes."""
         lane, keys, entries = self._lane, clearing.keys, held.state.entries
         size = 0
+        kind = EventKind.REMOVED if clearing.request.op is Op.TAKE_FROM_COLLECTION else None
         while keys and size < most:
             key = keys.pop()
             if key in entries:
                 size += RECORD_BYTES + len(key) + len(entries[key])
-                lane.carry_out(copy, held, Update(Change.REMOVE, key))
+                lane.carry_out(copy, held, Update(Change.REMOVE, key, kind=kind))
                 clearing.count += 1
+        self._changed.note(copy.partition, held.name)
         return size
 
     def _held(self, clearing: _Clearing, known: bool) -> None:

@@ -17,7 +17,6 @@ from typing import TypeVar
 
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.collections.collection_steps import decide_step
-from holdfast.core.model.collections import collection_of
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.levels import PRIMARY_LOCKS
@@ -46,6 +45,7 @@ from holdfast.core.model.operations import (
     bytes_of,
     too_long,
 )
+from holdfast.core.model.records import Change
 from holdfast.core.model.transactions import (
     LockKeys,
     PrepareBranch,
@@ -59,6 +59,7 @@ from holdfast.core.operations.map_operations import decide, decide_whole, merge
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move, moving_reason
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
 from holdfast.core.outbox import Outbox
+from holdfast.core.primary_backup.changed_collections import ChangedCollections
 from holdfast.core.primary_backup.clearings import Clearings
 from holdfast.core.primary_backup.lane import Awaited, Lane
 from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate, ShareDone
@@ -71,6 +72,7 @@ T = TypeVar("T")
 _NO_MAP: frozenset[Op] = frozenset({Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE, *MOVING})
 """A closed map does not reject these as a whole."""
 _LISTING = frozenset({Op.GET_ALL, Op.READ_COLLECTION})
+CLEARED_IN_PART = "not all items were removed, because their partition has moved or the call timeout was over"
 ANSWER_DROPPED = Outcome(
     Status.UNKNOWN, None, "it was applied, and its answer was too large to be kept for a repeated request"
 )
@@ -96,10 +98,9 @@ class PrimaryCopy:
         """Some map has backup reads, whose answers carry a position (routing/R-5)."""
         self._delegate: ReplicationEngineDelegate | None = None
         self._lock_wait_ms = settings.limits.call_timeout_ms
-        self._changed_collections: dict[tuple[int, str], None] = {}
-        """Partitions and maps whose items have changed since requests that wait for them were last woken."""
+        self._changed_collections = ChangedCollections()
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
-        self._clearings = Clearings(out, lane, timeout_ns, self._rejection)
+        self._clearings = Clearings(out, lane, timeout_ns, self._rejection, self._changed_collections)
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
         assert self._delegate is None, "the engine serves one delegate"
@@ -166,8 +167,7 @@ class PrimaryCopy:
                 return
             decision = Decision(decision.answer)
         assert type(decision) is Decision, "a request is decided or waits"
-        if request.op in COLLECTION_CHANGES and bytes_of(decision.answer) > self._answer_bytes:
-            done(Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes)))
+        if request.op in COLLECTION_CHANGES and self._end_at_once(request, decision, done):
             return
         assert lane.leading[partition] is copy, "deciding changes nothing"
         before = lane.opened
@@ -192,6 +192,25 @@ class PrimaryCopy:
         if request.op in MOVING:
             self._out.notify(MapMarked(partition))
         lane.close_batch(lambda known: done(self._told(known, value, position)))
+
+    def _end_at_once(self, request: Request, decision: Decision, done: Decided) -> bool:
+        """Reject a step of a collection, or remove all items one by one for their listeners. Returns False for steps
+        that are carried out as others are.
+        """
+        if decision.refused or bytes_of(decision.answer) > self._answer_bytes:
+            done(Outcome(Status.TOO_LARGE, None, decision.refused or too_long(self._answer_bytes)))
+            return True
+        clears = any(update.change is Change.CLEAR for update in decision.updates)
+        if not clears or request.map not in self._lane.listening:
+            return False
+
+        def cleared(outcome: Outcome, missed: Sequence[int], _: Sequence[int]) -> None:
+            if outcome.status is Status.OK:
+                outcome = Outcome(Status.UNKNOWN, None, CLEARED_IN_PART) if missed else Outcome(Status.OK)
+            done(outcome)
+
+        self._clearings.begin(request, cleared)
+        return True
 
     def _answer_again(self, copy: PartitionCopy, request: Request, done: Decided) -> bool:
         """Answer a repeated request as the first time. Returns False if it was not applied, or is not remembered."""
@@ -274,8 +293,7 @@ class PrimaryCopy:
     def _wake_collections(self) -> None:
         """Decide requests again that wait for a changed collection; these may change others."""
         while self._changed_collections and self._delegate is not None:
-            changed, self._changed_collections = self._changed_collections, {}
-            for partition, name in changed:
+            for partition, name in self._changed_collections.take():
                 if self._lane.leading[partition] is not None:
                     self._delegate.collection_changed(partition, name)
 
@@ -289,8 +307,8 @@ class PrimaryCopy:
             assert type(decision) is Decision, "a read is decided at once"
             looked = decision.updates or decision.used
             value = self._carry_out(copy, request, decision) if looked else decision.answer
-            if request.op in _LISTING and bytes_of(value) > self._answer_bytes:
-                answer = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
+            if decision.refused or (request.op in _LISTING and bytes_of(value) > self._answer_bytes):
+                answer = Outcome(Status.TOO_LARGE, None, decision.refused or too_long(self._answer_bytes))
             else:
                 answer = Outcome(Status.OK, value, "", self._position(copy, request))
         if answer.status is Status.OK and lane.confirms_reads and lane.confirmed(target(request)):
@@ -357,8 +375,7 @@ class PrimaryCopy:
             else:
                 held = copy.maps.get(name) or lane.open(copy, name)
             applied = lane.carry_out(copy, held, update, moves=request.op in MOVING)
-        if request.op in COLLECTION_CHANGES:
-            self._changed_collections[copy.partition, request.map] = None
+        self._changed_collections.note(copy.partition, request.map)
         if isinstance(fill, FillMap) and fill.round and request.map in copy.maps:
             # They may have been used in the source all the time.
             copy.maps[request.map].state.all_used(self._out.now_ns)
@@ -454,8 +471,8 @@ class PrimaryCopy:
                 decision = decide_whole(held.state, request, self._out.now_ns)
                 for update in decision.updates:
                     lane.carry_out(copy, held, update)
-                if decision.updates and collection_of(request.map) is not None:
-                    self._changed_collections[partition, request.map] = None
+                if decision.updates:
+                    self._changed_collections.note(partition, request.map)
                 size += bytes_of(decision.answer)
                 value = merge(request.op, value, decision.answer)
         if value is None:

@@ -26,7 +26,7 @@ LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
 
 
 NAMES_MAX = 1000
-ITEMS_MAX = 10_000
+ITEMS_MAX = 2_000
 """Items of a collection in one request, which is decided in one step."""
 PROXIES_MAX = 50_000
 """Structures that one request may open."""

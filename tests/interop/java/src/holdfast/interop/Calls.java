@@ -1,6 +1,7 @@
 package holdfast.interop;
 
 import com.hazelcast.aggregation.Aggregators;
+import com.hazelcast.collection.IQueue;
 import com.hazelcast.config.IndexConfig;
 import com.hazelcast.config.IndexType;
 import com.hazelcast.core.DistributedObjectEvent;
@@ -26,6 +27,7 @@ import com.hazelcast.transaction.TransactionContext;
 import com.hazelcast.transaction.TransactionOptions;
 import com.hazelcast.transaction.TransactionalMap;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
@@ -63,6 +65,7 @@ final class Calls {
         objects();
         partitions();
         transactions();
+        queues();
         refused();
         structures();
         return found;
@@ -327,6 +330,17 @@ final class Calls {
         does("TransactionalList", () -> other.getList("s").size());
         does("TransactionalMultiMap", () -> other.getMultiMap("s").size());
         other.rollbackTransaction();
+    }
+
+    private void queues() {
+        IQueue<Object> queue = client.getQueue(map.getName());
+        is("Queue.offer", true, () -> queue.offer("a"));
+        is("Queue.addAll", true, () -> queue.addAll(List.of("b", "c", "d")));
+        List<Object> some = new ArrayList<>();
+        is("Queue.drainToMaxSize", 1, () -> queue.drainTo(some, 1));
+        is("Queue.drainTo", 3, () -> queue.drainTo(some));
+        is("Queue.drainTo", 0, () -> queue.drainTo(some));
+        is("Queue.drainTo", List.of("a", "b", "c", "d"), () -> some);
     }
 
     /** What Holdfast has not got: the user sees why. */

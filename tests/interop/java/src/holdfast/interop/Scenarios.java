@@ -369,7 +369,10 @@ public final class Scenarios {
     private Object unsupported(IMap<String, Object> map) throws Exception {
         List<Object> seen = new ArrayList<>();
         seen.add(refusal(() -> map.tryLock("k")));
-        seen.add(refusal(() -> client.getTopic("t").publish(1)));
+        seen.add(refusal(() -> {
+            client.getTopic("t").publish(1);
+            return null;
+        }));
         seen.add(refusal(() -> map.values(Predicates.sql("this > 1"))));
         seen.add(refusal(() -> map.project(Projections.singleAttribute("a"))));
         seen.add(map.put("k", 1));
