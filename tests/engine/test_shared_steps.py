@@ -22,6 +22,8 @@ from holdfast.core.messages import (
     Replicated,
     Summary,
 )
+from holdfast.core.model.collections import CollectionKind, CollectionStep, StepKind
+from holdfast.core.model.collections import encode_step as encode_collection_step
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
@@ -139,6 +141,20 @@ def test_requests_that_come_in_one_message_are_handled_one_after_the_other(stage
     assert stage.steps[-4:] == ["Forward"] * 4
     stage.later()
     assert sorted(answer.ticket for answer in stage.answers()) == [1, 2, 7, 9], "3 waits for 2"
+
+
+def test_a_request_that_waits_for_an_item_comes_before_the_next_one_in_the_same_message(stage: Stage) -> None:
+    def step(ticket: int, kind: StepKind, *items: bytes, wait_ms: int = 0) -> Forward:
+        content = encode_collection_step(CollectionStep(kind, wait_ms=wait_ms))
+        return Forward(
+            ticket,
+            Request(kind.op, CollectionKind.QUEUE.map_of("q"), [0], value=content, items=list(items)),
+        )
+
+    stage.packet(step(1, StepKind.POLL, wait_ms=20_000), more=False)
+    stage.packet(MessageBatch([step(2, StepKind.ADD, b"a"), step(3, StepKind.POLL)]), more=False)
+    stage.later()
+    assert {answer.ticket: answer.outcome.value for answer in stage.answers()} == {1: b"a", 2: True, 3: None}
 
 
 def test_answers_to_requests_of_one_message_leave_in_one_message(stage: Stage) -> None:
