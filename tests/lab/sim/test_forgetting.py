@@ -9,8 +9,9 @@ import pytest
 from tests.lab.sim.stage import Stage, settings
 
 from holdfast.config import Settings
+from holdfast.core.model.collections import CollectionKind, CollectionStep, StepKind, encode_step
 from holdfast.core.model.levels import FORGETS
-from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.state_transfer.forgetting import Forgetting
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast_lab.sim.builds import OLDER
@@ -137,6 +138,32 @@ def test_a_map_that_stays_empty_is_forgotten_unless_it_has_a_change_stream() -> 
         destroy(stage, 2)
         assert holding(stage) == 0
         judge_equal(stage, {})
+
+
+def test_a_queue_that_stays_empty_is_forgotten() -> None:
+    """Clients choose the names of queues, as those of replies, and use many of them once."""
+    stage = Stage(3, settings=chosen())
+    queue = CollectionKind.QUEUE.map_of("q")
+
+    def step(kind: StepKind, *items: bytes) -> Value:
+        answers: list[Outcome] = []
+        process = stage.processes[0]
+        content = encode_step(CollectionStep(kind))
+        some = Request(kind.op, queue, [0], value=content, items=list(items))
+        process.step(partial(process.driver.execute, some, answers.append))
+        stage.wait(0.5)
+        return answers[0].value
+
+    def holders() -> int:
+        return sum(queue in copy.maps for copy in copies(stage))
+
+    for item in (b"a", b"b"):
+        assert step(StepKind.ADD, item) is True
+        assert holders() == 2
+        assert step(StepKind.POLL) == item
+        stage.wait(6)
+        assert holders() == 0
+    judge_equal(stage, {})
 
 
 @pytest.mark.rule("state_transfer/C-1")

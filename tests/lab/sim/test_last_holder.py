@@ -12,6 +12,7 @@ from holdfast.actions.drain import Drain
 from holdfast.actions.shut_down import ShutDown
 from holdfast.core.effects import Note
 from holdfast.core.events import ActionRequested
+from holdfast.core.model.collections import CollectionKind, CollectionStep, StepKind, encode_step
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -121,6 +122,24 @@ def test_wait_ends_when_the_joiner_dies_before_it_is_admitted() -> None:
     joiner.crash()
     until_gone(stage, only)
     assert [note.fields["entries"] for note in lost] == [len(KEYS)]
+
+
+def test_items_of_a_queue_count_as_entries() -> None:
+    stage = Stage(1)
+    only = stage.processes[0]
+    items = [b"a", b"b"]
+    step = encode_step(CollectionStep(StepKind.ADD))
+    queue = CollectionKind.QUEUE.map_of("q")
+    answers: list[Outcome] = []
+    add = Request(Op.ADD_TO_COLLECTION, queue, [0], value=step, items=items)
+    only.step(partial(only.driver.execute, add, answers.append))
+    stage.wait(1)
+    assert [answer.value for answer in answers] == [True]
+    lost = warnings_of(only)
+    drain(only)
+    assert not only.driver.member.membership.has_left, "it waits for a joiner"
+    until_gone(stage, only)
+    assert [note.fields["maps"] for note in lost] == [[queue]]
 
 
 def test_cluster_that_is_shut_down_warns_of_nothing() -> None:

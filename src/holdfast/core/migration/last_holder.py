@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.config import Settings
-from holdfast.config.schema import INTERNAL
 from holdfast.core.membership.joining import JOIN_INTERVAL_NS
 from holdfast.core.membership.membership import Membership
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.object_names import is_internal
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Intent, View
@@ -83,12 +83,12 @@ class LastHolder:
             self._out.note("last data member leaves: entries are lost", level="warning", **fields)
 
     def _led(self) -> Counter[str]:
-        """Entries of users' maps in the partitions whose primary is this member."""
+        """Entries of users' maps and collections in the partitions whose primary is this member."""
         entries: Counter[str] = Counter()
         for partition, copy in self._copies.held.items():
             if self._rows[partition].owner == self._me:
                 for name, held in copy.maps.items():
-                    if held.state.entries and not name.startswith(INTERNAL):
+                    if held.state.entries and not is_internal(name):
                         entries[name] += len(held.state.entries)
         return entries
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.config import SERVICE_PREFIX
+from holdfast.config import COLLECTIONS, INTERNAL, SERVICE_PREFIX
 from holdfast.core.model.operations import Op, Request
 
 
@@ -13,6 +13,11 @@ def part_name(name: str) -> str:
 
 def is_service(name: str) -> bool:
     return name.startswith(SERVICE_PREFIX)
+
+
+def is_internal(name: str) -> bool:
+    """Whether members keep this map for themselves. The items of queues, lists and sets belong to clients."""
+    return name.startswith(INTERNAL) and name[: name.find(":") + 1] not in COLLECTIONS
 
 
 def target(request: Request) -> str:

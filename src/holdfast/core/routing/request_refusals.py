@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 from holdfast.config import MapSettings, Settings
-from holdfast.config.schema import INTERNAL
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.object_names import target
-from holdfast.core.model.operations import COLLECTION_CHANGES, GROWING, READS, Op, Outcome, Request, Status
+from holdfast.core.model.object_names import is_internal, target
+from holdfast.core.model.operations import GROWING, READS, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, Room
 from holdfast.core.replication_engine import ReplicationEngine
@@ -107,9 +106,7 @@ class RequestRefusals:
         So may updates of services, which may be what makes room.
         """
         short = self.short
-        if request.op is not Op.ADD_TO_COLLECTION and (
-            request.map.startswith(INTERNAL) or request.op is Op.CALL
-        ):
+        if is_internal(request.map) or request.op is Op.CALL:
             short = {uuid: room for uuid, room in short.items() if room is Room.NONE}
         copies = self._settings.object(target(request)).copies
         for partition in request.partitions:
@@ -127,8 +124,8 @@ def changes(request: Request) -> bool:
     """Whether a passive cluster rejects this. Holdfast's own maps (names of opened maps, schemas) may change; otherwise
     no client could begin to read while the cluster is passive.
     """
-    if request.op is Op.TRANSACT or request.op is Op.SETTLE or request.op in COLLECTION_CHANGES:
+    if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         return True
     if request.op is Op.PIN:
         return False
-    return request.op not in READS and not request.map.startswith(INTERNAL)
+    return request.op not in READS and not is_internal(request.map)

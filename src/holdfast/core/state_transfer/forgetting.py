@@ -14,13 +14,13 @@ that were empty for a round of anti-entropy. The map begins again with the next 
 
 from __future__ import annotations
 
-from holdfast.config import INTERNAL
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import ForgetMaps, ForgottenMap
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.model.levels import FORGETS
 from holdfast.core.model.notices import MapEmptied, MapForgotten
+from holdfast.core.model.object_names import is_internal
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox
@@ -79,7 +79,7 @@ class Forgetting:
         empty = {
             name: held.counter
             for name, held in copy.maps.items()
-            if not held.state.entries and not held.changes and not name.startswith(INTERNAL)
+            if not held.state.entries and not held.changes and not is_internal(name)
         }
         if empty:
             self._empty[partition] = empty
