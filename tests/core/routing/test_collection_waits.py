@@ -24,7 +24,7 @@ from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_copy import PrimaryCopy
 from holdfast.core.routing.pending import FULL
 from holdfast.core.routing.request_refusals import PASSIVE
-from holdfast.core.routing.router import Router
+from holdfast.core.routing.router import WITHDRAWN, Router
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.request_ids import KEPT_BYTES
 
@@ -337,7 +337,7 @@ def test_waiting_requests_go_where_the_partition_goes_for_the_rest_of_their_time
 
 
 def test_waiting_requests_are_bounded() -> None:
-    stage = Stage(limits=LimitSettings(waiting_requests=2))
+    stage = Stage(limits=LimitSettings(waiting_requests=4))
     for _ in range(3):
         stage.ask(poll())
     assert stage.told == [FULL]
@@ -438,3 +438,98 @@ def test_an_offer_is_answered_when_the_backup_holds_it() -> None:
         assert isinstance(message, Replicate)
         stage.lane.on_replicated(to, Replicated(message.batches, [0]))
     assert stage.values == [True, b"a"]
+
+
+@pytest.mark.rule("routing/R-21")
+def test_a_request_that_waits_for_a_primary_is_withdrawn() -> None:
+    stage = Stage(leads=False)
+    stage.rows[0] = Assignment(1, (None,))
+    gone = stage.ask(poll())
+    stage.router.withdraw(gone)
+    stage.rows[0] = Assignment(2, (OTHER,))
+    stage.router.served(0)
+    assert stage.sent() == []
+    assert stage.told == [WITHDRAWN]
+    assert not any(stage.router.leftovers.values())
+
+
+@pytest.mark.rule("routing/R-21")
+def test_a_request_of_another_member_that_waits_for_its_primary_is_withdrawn() -> None:
+    stage = Stage(leads=False)
+    stage.rows[0] = Assignment(2, (ME,))
+    stage.router.on_forward(OTHER, Forward(5, poll()))
+    stage.router.on_withdrawals(OTHER, Withdrawals([5]))
+    stage.lead()
+    stage.router.served(0)
+    assert stage.sent() == [(OTHER, Answer(5, WITHDRAWN, []))]
+    stage.ask(offer(b"a"))
+    stage.ask(request(StepKind.SIZE))
+    assert stage.values == [True, 1]
+
+
+@pytest.mark.rule("routing/R-21")
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_withdrawn_request_is_not_sent_to_the_next_primary(*, crash: bool) -> None:
+    """Example: the partition moves while the withdrawal is on its way, so its receiver knows no such request."""
+    stage = Stage(leads=False)
+    gone = stage.ask(poll())
+    [(to, forward)] = stage.sent()
+    assert isinstance(forward, Forward)
+    stage.router.withdraw(gone)
+    stage.sent()
+    stage.rows[0] = Assignment(2, (BEN,))
+    if crash:
+        stage.router.members_gone({OTHER})
+    else:
+        stage.router.on_answer(to, Answer(forward.ticket, Outcome(Status.MOVED), []))
+    assert stage.sent() == []
+    assert stage.values == [Status.UNKNOWN if crash else Status.NOT_READY]
+    assert not any(stage.router.leftovers.values())
+    assert not stage.router._collections.elsewhere
+
+
+@pytest.mark.rule("routing/R-11")
+def test_a_request_waits_no_longer_than_the_member_that_forwarded_it() -> None:
+    """Example: a partition has no primary for 50 s. A request that waits for it, and then as long as ever at the next
+    primary, would take an item when the client had its error already.
+    """
+    stage = Stage(leads=False, limits=LimitSettings(call_timeout_ms=60_000))
+    stage.rows[0] = Assignment(1, (None,))
+    stage.ask(poll())
+    stage.pass_ms(50_000)
+    stage.rows[0] = Assignment(2, (OTHER,))
+    stage.router.served(0)
+    [(_, forward)] = stage.sent()
+    assert isinstance(forward, Forward)
+    assert decode_step(forward.request.value).wait_ms == 0
+
+    other = Stage(leads=False, limits=LimitSettings(call_timeout_ms=60_000))
+    other.rows[0] = Assignment(2, (ME,))
+    other.router.on_forward(OTHER, Forward(5, poll()))
+    other.pass_ms(50_000)
+    other.lead()
+    other.router.served(0)
+    other.pass_ms(1)
+    assert other.sent() == [(OTHER, Answer(5, Outcome(Status.OK), []))]
+
+
+def test_a_forwarded_request_that_waits_for_an_item_is_not_slow() -> None:
+    stage = Stage(leads=False)
+    stage.ask(poll())
+    slow = stage.ask(poll(0))
+    assert slow == 2
+    stage.pass_ms(10_000)
+    assert [one.kind for one in stage.router.open_since(stage.out.now_ns - 1)] == ["take_from_collection"]
+
+
+@pytest.mark.rule("routing/R-6")
+def test_requests_that_wait_for_items_leave_room_for_others() -> None:
+    stage = Stage(leads=False, limits=LimitSettings(waiting_requests=10))
+    for _ in range(8):
+        stage.ask(poll())
+    assert stage.told == [FULL] * 3
+    for _ in range(5):
+        stage.ask(poll(0))
+    assert stage.told == [FULL] * 3
+    stage.ask(poll(0))
+    assert stage.told == [FULL] * 4

@@ -139,6 +139,11 @@ def decode_step(encoded: bytes) -> CollectionStep:
     return _decode(encoded)
 
 
+def wait_of(request: Request) -> int:
+    """How long this step of a collection may wait, in milliseconds."""
+    return decode_step(request.value).wait_ms
+
+
 def with_remaining_wait(request: Request, ms: int) -> Request:
     """The same step, which waits so much longer: it has waited elsewhere before."""
     step = msgspec.structs.replace(decode_step(request.value), wait_ms=ms)

@@ -3,8 +3,8 @@
 - routing/R-20: Requests that wait for the same collection are answered in the order of arrival. A change of it lets the
   first be decided again, then the next, up to one that still has to wait, which keeps its place. So the cost of a
   change depends on the requests that it serves, not on those that wait.
-- routing/R-21: A request whose client has gone waits no longer, so that it takes no item. An item that was taken before
-  the member knew is lost with the client.
+- routing/R-21: A request whose client has gone waits no longer, so that it takes no item. It is also sent to no other
+  primary. An item that was taken before the member knew is lost with the client.
 """
 
 from __future__ import annotations
@@ -13,34 +13,60 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-from holdfast.core.model.operations import Op
+from holdfast.config import LimitSettings
+from holdfast.core.model.collections import wait_of, with_remaining_wait
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import Op, Request
 from holdfast.core.routing.pending import Asker, Parked
 
 _Line = OrderedDict[int, Parked]
 """Requests with one operation on one collection, by number, first come first."""
+WAIT_SHARE = 2
+"""The call timeout divided by this is the longest wait for a change; `limits.waiting_requests` divided by it is the
+largest number of requests that wait for changes of collections.
+"""
 _SPARE = 1000
 """So many deadlines of requests that wait no longer may stay."""
 
 
 class CollectionWaits:
-    def __init__(self) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
+        self._timeout_ns = limits.call_timeout_ms * MILLISECOND
+        self._most = limits.waiting_requests // WAIT_SHARE
         self._lines: dict[int, dict[tuple[str, Op], _Line]] = {}
         """By partition."""
         self._by_asker: dict[Asker, Parked] = {}
         self._ends: list[tuple[int, int, Parked]] = []
         """A heap of the ends of waits, with the numbers of the requests."""
         self._numbered = 0
-        self.forwarded: dict[Asker, int] = {}
-        """Tickets of steps that other members decide, and where they may wait."""
+        self.elsewhere: dict[Asker, Parked] = {}
+        """Steps that another member decides, or that wait for a primary."""
 
     def __len__(self) -> int:
+        """Those that wait here."""
         return len(self._by_asker)
 
     def __iter__(self) -> Iterator[Parked]:
         return iter(self._by_asker.values())
 
-    def partitions(self) -> list[int]:
-        return list(self._lines)
+    def are_many(self, request: Request) -> bool:
+        """Whether so many wait, here or elsewhere, that this one must not (routing/R-6)."""
+        return len(self) + len(self.elsewhere) >= self._most and wait_of(request) > 0
+
+    def end_of_wait(self, parked: Parked, wait_ms: int) -> int:
+        """The time at which a step stops waiting that may wait so long after its arrival (routing/R-11)."""
+        arrived_ns = parked.deadline_ns - self._timeout_ns
+        return arrived_ns + min(wait_ms * MILLISECOND, self._timeout_ns // WAIT_SHARE)
+
+    def limit_wait(self, parked: Parked, now_ns: int) -> None:
+        """Limit the wait of a step that another member decides (routing/R-11)."""
+        if not parked.until_ns:
+            wait_ms = wait_of(parked.request)
+            if not wait_ms:
+                return
+            parked.until_ns = self.end_of_wait(parked, wait_ms)
+        left_ms = max(0, parked.until_ns - now_ns) // MILLISECOND
+        parked.request = with_remaining_wait(parked.request, left_ms)
 
     def add(self, parked: Parked) -> None:
         """To the end of its line; to the beginning if it has had a place there."""
@@ -52,6 +78,7 @@ class CollectionWaits:
         if not again:
             self._numbered = parked.number = self._numbered + 1
         line[parked.number] = parked
+        self.elsewhere.pop(parked.asker, None)
         if again:
             line.move_to_end(parked.number, last=False)
         assert parked.asker not in self._by_asker, "an asker waits for one answer"

@@ -72,9 +72,11 @@ class Parked:
         "request",
         "since_ns",
         "size",
+        "ticket",
         "until_ns",
         "wait",
         "why",
+        "withdrawn",
     )
 
     def __init__(self, request: Request, asker: Asker, deadline_ns: int) -> None:
@@ -93,6 +95,10 @@ class Parked:
         """Bytes counted in `Waiting`; 0: not counted."""
         self.number = 0
         """Place in the line of those that wait for the same collection; 0: it has none."""
+        self.ticket = 0
+        """Under which a step of a collection was sent to another member; 0: it is not there."""
+        self.withdrawn = False
+        """Its client has gone (routing/R-21)."""
 
     def comes_from(self, members: set[MemberId]) -> bool:
         return isinstance(self.asker, Peer) and self.asker.member in members

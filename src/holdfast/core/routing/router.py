@@ -8,8 +8,9 @@
   rejected: not applied. One that was sent and not answered by then has an unknown outcome.
 - routing/R-4: A request that may have been applied already is never rejected, only unknown.
 - routing/R-6: The requests that wait here are bounded (`limits.waiting_requests`, `limits.waiting_bytes`); more are
-  rejected. This member's own steps of a map that moves are not counted: there is one at a time for each partition, and
-  the requests that wait for the end of the move may take all the room.
+  rejected. Those that wait for a change of collections take at most half of the places. This member's own steps of a
+  map that moves are not counted: there is one at a time for each partition, and the requests that wait for the end of
+  the move may take all the room.
 - routing/R-8: While a member has not acknowledged `limits.answer_bytes` of answers, reads that it forwards are sent
   back, and it asks again.
 - routing/R-10: When a member leaves, the requests that it has forwarded and that wait here are forgotten. It sends them
@@ -19,7 +20,9 @@
 - routing/R-11: A request that waits for a change of its partition (a take from an empty queue) waits at its primary,
   within the bounds of routing/R-6. It is submitted again after each change, in the order of arrival, and answered at
   the end of its wait: at most half the call timeout, because the member that forwarded it waits only for that timeout.
-  When the partition moves, it is sent there.
+  When the partition moves, it is sent there. A step of a collection waits for half the call timeout after its arrival
+  at the first member, also if it has waited for a primary before: it must not take an item for a client that has an
+  error already.
 
 - routing/R-13: When a map has moved to another engine (model/M-1), the requests that wait here go there. One that may
   have been applied is not sent there, because that engine does not know its id: its outcome is unknown.
@@ -43,7 +46,7 @@ import msgspec
 
 from holdfast.config import LimitSettings, Settings
 from holdfast.core.messages import Answer, Forward, Withdrawals, ZoneForward
-from holdfast.core.model.collections import is_set, with_remaining_wait
+from holdfast.core.model.collections import is_set
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.notices import LockAwaited
@@ -63,7 +66,7 @@ from holdfast.core.operations.map_operations import FROM_BACKUPS
 from holdfast.core.outbox import Outbox
 from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.backup_reads import BackupReads, Neighbours
-from holdfast.core.routing.collection_waits import CollectionWaits
+from holdfast.core.routing.collection_waits import WAIT_SHARE, CollectionWaits
 from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS, Departures, Gatherings, Rehoming, timed_out
 from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, Within, answer, size_of
@@ -71,13 +74,12 @@ from holdfast.core.routing.request_refusals import CROWDED, RequestRefusals, cha
 from holdfast.core.routing.slow_requests import parked_since
 from holdfast.core.store.partition_copy import PartitionCopy
 
-WAIT_SHARE = 2
-"""The call timeout divided by this is the longest wait for a change."""
 HAS_LEFT = Outcome(Status.CLOSING, None, "this member has left the cluster")
 _OF_MANY_VALUES = frozenset({Op.TRANSACT, Op.SETTLE, Op.FILL})
 NOT_IN_A_ZONE = Outcome(
     Status.FAILED, None, "the map does not live in a zone, by the settings of this member"
 )
+WITHDRAWN = Outcome(Status.NOT_READY, None, "its client has gone; nothing was done")
 UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
 
 
@@ -147,7 +149,7 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
         """Requests that wait for a change of their partition, in the order of arrival (routing/R-11)."""
-        self._collections = CollectionWaits()
+        self._collections = CollectionWaits(settings.limits)
         self.frames: ForwardedFrames | None = None
         """Requests that are forwarded without this router; None: there are none."""
         replication.serve(self)
@@ -192,6 +194,9 @@ class Router:
 
     def _dispatch(self, parked: Parked) -> None:
         request = parked.request
+        if parked.withdrawn:
+            self._answer(parked, WITHDRAWN)
+            return
         if self._departures.names and self._departures.concern(request):
             assert self._departures.rehoming is not None, "maps depart to somewhere"
             self._departures.rehoming.rehome(parked)
@@ -218,9 +223,6 @@ class Router:
         elif self._keep(parked):
             if self._retries and not request.id and request.op not in READS:
                 parked.request = msgspec.structs.replace(request, id=self.new_id())
-            if request.op in COLLECTION_CHANGES and parked.until_ns:
-                left_ms = max(0, parked.until_ns - self._out.now_ns) // MILLISECOND
-                parked.request = with_remaining_wait(parked.request, left_ms)
             ticket = self._waiting.ticket()
             assert parked.size or not _is_counted(parked), (
                 "a sent request is counted as waiting (routing/R-6)"
@@ -228,7 +230,9 @@ class Router:
             assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
             if request.op in COLLECTION_CHANGES:
-                self._collections.forwarded[parked.asker] = ticket
+                self._collections.elsewhere[parked.asker] = parked
+                parked.ticket = ticket
+                self._collections.limit_wait(parked, self._out.now_ns)
             if self._of_terms:
                 self._out.send(owner, ZoneForward(ticket, parked.request, self._rows[partition].version))
             else:
@@ -236,6 +240,8 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _submit(self, parked: Parked, *, late: bool = False) -> None:
+        if self._collections.elsewhere:
+            self._collections.elsewhere.pop(parked.asker, None)
 
         def decided(outcome: Outcome | Wait) -> None:
             if isinstance(outcome, Wait):
@@ -252,10 +258,13 @@ class Router:
         """Submit it again when its partition has changed, or at the end of its wait (routing/R-11)."""
         if not self._keep(parked):
             return
-        most_ns = min(wait.ms * MILLISECOND, self._timeout_ns // WAIT_SHARE)
         if not parked.until_ns:
-            # It may have waited for its partition before.
-            parked.until_ns = min(self._out.now_ns + most_ns, parked.deadline_ns)
+            if parked.request.op in COLLECTION_CHANGES:
+                parked.until_ns = self._collections.end_of_wait(parked, wait.ms)
+            else:
+                # It may have waited for its partition before.
+                most_ns = min(wait.ms * MILLISECOND, self._timeout_ns // WAIT_SHARE)
+                parked.until_ns = min(self._out.now_ns + most_ns, parked.deadline_ns)
             parked.since_ns = self._out.now_ns
             if wait.waiter:
                 self._out.notify(LockAwaited())
@@ -288,8 +297,11 @@ class Router:
         if parked is not None:
             assert parked.wait is not None, "it waits for a change"
             self._answer(parked, Outcome(Status.OK, parked.wait.answer))
-        elif (ticket := self._collections.forwarded.get(asker, 0)) in self._sent:
-            self._out.send(self._sent[ticket][0], Withdrawals([ticket]))
+        elif (parked := self._collections.elsewhere.get(asker)) is not None:
+            # It is answered by the primary, or where the next one would be found.
+            parked.withdrawn = True
+            if parked.ticket in self._sent:
+                self._out.send(self._sent[parked.ticket][0], Withdrawals([parked.ticket]))
 
     def on_withdrawals(self, sender: MemberId, message: Withdrawals) -> None:
         for ticket in message.tickets:
@@ -299,8 +311,10 @@ class Router:
         return self._prefix + self._waiting.number().to_bytes(8, "big")
 
     def _park(self, partition: int, parked: Parked) -> None:
-        parked.number = 0
+        parked.number = parked.ticket = 0
         if self._keep(parked):
+            if parked.request.op in COLLECTION_CHANGES:
+                self._collections.elsewhere[parked.asker] = parked
             self._parked.setdefault(partition, []).append(parked)
             self._waiting.look_in(RETRY_NS)
 
@@ -308,23 +322,23 @@ class Router:
         """Count it among those that wait, or reject it (routing/R-6)."""
         if not parked.size and _is_counted(parked):
             size = size_of(parked.request)
-            if not self._waiting.enter(size):
+            waits = parked.request.op in COLLECTION_CHANGES and self._collections.are_many(parked.request)
+            if waits or not self._waiting.enter(size):
                 self._answer(parked, FULL)
                 return False
             parked.size = size
         return True
 
     def _count_out(self, parked: Parked) -> None:
+        if self._collections.elsewhere:
+            self._collections.elsewhere.pop(parked.asker, None)
         if parked.size:
             self._waiting.leave(parked.size)
             parked.size = 0
 
     def _answer(self, parked: Parked, outcome: Outcome) -> None:
         """A request that may have been applied is not rejected (routing/R-4)."""
-        if self._collections.forwarded:
-            self._collections.forwarded.pop(parked.asker, None)
-        if parked.size:
-            self._count_out(parked)
+        self._count_out(parked)
         assert not parked.size, "an answered request does not wait (routing/R-1)"
         answer(self._out, parked.asker, with_doubt(outcome, parked.doubt))
 
@@ -389,11 +403,14 @@ class Router:
             self._answer(parked, outcome)
 
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
-        parked, sent, delayed = self._parked, self._sent, self._delayed
-        if parked or sent or delayed:
-            yield from parked_since(
-                before_ns, self._timeout_ns, parked.values(), sent.values(), delayed.values()
-            )
+        parked, delayed, now_ns = self._parked, self._delayed, self._out.now_ns
+        sent = (
+            each
+            for each in self._sent.values()
+            if each[1].until_ns <= now_ns or each[1].request.op not in COLLECTION_CHANGES
+        )
+        if parked or self._sent or delayed:
+            yield from parked_since(before_ns, self._timeout_ns, parked.values(), sent, delayed.values())
         if self.frames is not None:
             yield from self.frames.open_since(before_ns)
         yield from self.gatherings.open_since(before_ns)
