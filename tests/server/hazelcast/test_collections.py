@@ -73,6 +73,7 @@ from holdfast.core.model.collections import NAME_MAX, CollectionKind, partition_
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.levels import COLLECTIONS
 from holdfast.core.model.operations import Outcome, Status
+from holdfast.server.flow import EXPECTED_LIST_SHARE
 from holdfast.wire.hazelcast.layouts import ITEMS_MAX
 
 STRING = (-11).to_bytes(4, "big", signed=True)
@@ -317,3 +318,17 @@ def test_names_items_and_levels_that_cannot_be_are_rejected(wire: Wire, grid: On
             wire.ask(codec, "q", *parameters)
     with pytest.raises(AnsweredError, match="feature level"):
         wire.ask(client_create_proxy_codec, "q", "hz:impl:queueService")
+
+
+@pytest.mark.rule("server/F-1")
+@pytest.mark.parametrize("codec", [queue_iterator_codec, list_get_all_codec, set_get_all_codec])
+def test_lists_of_items_that_are_still_to_come_count_as_responses(
+    wire: Wire, grid: OneMemberGrid, codec: Any
+) -> None:
+    grid.execute = lambda *request: None  # type: ignore[method-assign]
+    expected = []
+    for _ in range(3):
+        wire.tell(codec.encode_request("q"))
+        expected.append(wire.session._flow.expected)
+    share = wire.session._flow.most // EXPECTED_LIST_SHARE
+    assert expected == [share, 2 * share, 3 * share]

@@ -262,10 +262,12 @@ class Conversation:
             BAD_ARGUMENT, f"there is no partition {call.partition}; this cluster has {count}, numbered from 0"
         )
 
-    def execute(self, call: Call, request: Request, answer: Callable[[Value], Made]) -> None:
+    def execute(self, call: Call, request: Request, answer: Callable[[Value], Made], share: int = 0) -> None:
+        """`share`: the response is estimated as this fraction of `limits.output_buffer_bytes`; 0: by its operation."""
         if self._waiting >= WAITING_MAX:
             raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; the request was not applied")
-        expected = self.flow.most // _EXPECTED[request.op] if request.op in _EXPECTED else 0
+        share = share or _EXPECTED.get(request.op, 0)
+        expected = self.flow.most // share if share else 0
         self._expect(1, expected)
 
         def done(outcome: Outcome) -> None:

@@ -15,12 +15,20 @@ from holdfast.core.model.collections import (
 )
 from holdfast.core.model.levels import COLLECTIONS
 from holdfast.core.model.operations import Request, Value
+from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE
 from holdfast.server.hazelcast.conversation import Conversation, Handler, RequestKind
 from holdfast.server.hazelcast.maps import Answering
 from holdfast.wire.hazelcast.hazelcast_frames import message, response
 from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 from holdfast.wire.hazelcast.refusals import BAD_ARGUMENT, BAD_STATE, OUT_OF_BOUNDS, CallRefused
 
+_EXPECTED = {
+    **dict.fromkeys((StepKind.PEEK, StepKind.GET, StepKind.REPLACE, StepKind.REMOVE_AT), EXPECTED_SHARE),
+    **dict.fromkeys((StepKind.ITEMS, StepKind.SLICE, StepKind.DRAIN), EXPECTED_LIST_SHARE),
+}
+"""Estimated size of pending responses with items, as fractions of `limits.output_buffer_bytes`. Responses to requests
+that wait count when they are made: estimates would stop a client that waits often from adding any item.
+"""
 ALL = -1
 """As the number of items to take, or as the end of a part of a list."""
 
@@ -79,7 +87,7 @@ def _handler(kind: CollectionKind, row: Row) -> Handler:
             step = CollectionStep(step.kind, step.index, max_size=limit)
         items = call.values if "items" in variable else [call.value] if "value" in variable else ()
         request = step_request(talk, kind, call.name, step, cast("list[bytes]", items))
-        talk.execute(call, request, lambda value: row.answer(call, value))
+        talk.execute(call, request, lambda value: row.answer(call, value), _EXPECTED.get(step.kind, 0))
 
     return handle
 
