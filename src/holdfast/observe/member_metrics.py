@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.core.member import Member
+from holdfast.core.model.collections import shown_name
 from holdfast.core.model.member_status import MemoryStatus
 from holdfast.core.model.views import ClusterState, Room
 from holdfast.observe.health import unready_reason
@@ -147,9 +148,10 @@ def _maps(member: Member, reads: Mapping[str, int], expose: Any) -> Generator[No
     figures = {name: figure for name, figure in count.maps.items() if figure.entries}
     named, left_out = _named(figures, member.settings.maps)
     for name in named:
-        expose("holdfast_map_entries", figures[name].entries, name)
-        expose("holdfast_map_bytes", figures[name].bytes, name)
-        expose("holdfast_map_reads_total", reads.get(name, 0), name)
+        shown = shown_name(name)
+        expose("holdfast_map_entries", figures[name].entries, shown)
+        expose("holdfast_map_bytes", figures[name].bytes, shown)
+        expose("holdfast_map_reads_total", reads.get(name, 0), shown)
     others = sum(reads.values()) - sum(reads.get(name, 0) for name in named)
     if others:
         expose("holdfast_map_reads_total", others, OTHERS)

@@ -24,6 +24,7 @@ from holdfast.core.model.collections import (
     encode_step,
     is_set,
     partition_of_name,
+    shown_name,
     step_problem,
 )
 from holdfast.core.model.decisions import Decision, Update, Wait
@@ -306,6 +307,7 @@ def test_insertions_at_one_place_keep_the_keys_short() -> None:
 def test_a_collection_is_one_map_that_clients_cannot_name() -> None:
     assert QUEUE.map_of("jobs") == "__queue:jobs"
     assert collection_of("__queue:jobs") == (QUEUE, "jobs")
+    assert [shown_name(name) for name in ("__queue:jobs", "jobs")] == ["queue jobs", "jobs"]
     assert collection_of("__set:a:b") == (SET, "a:b")
     assert collection_of("__queue:") is collection_of("queue:jobs") is collection_of("__objects") is None
     assert [is_set(kind.map_of("x")) for kind in (SET, QUEUE, LIST)] == [True, False, False]

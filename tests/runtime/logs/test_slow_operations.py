@@ -43,7 +43,7 @@ class Waiting:
 
     def writes(self, number: int = 1) -> OpenOperation:
         since_ns = self.now_ms * MILLISECOND
-        places = {"flights": set(range(8)), "ev\nil": {3}}
+        places = {"flights": set(range(8)), "ev\nil": {3}, "__queue:jobs": {1}}
         one = OpenOperation(
             ("batch", number), "writes", 12, places, since_ns, "backups to acknowledge", (MemberId("u2"),)
         )
@@ -78,7 +78,7 @@ def test_what_took_long_is_told_when_it_has_ended_with_who_was_waited_for() -> N
         "took_ms": 200,
         "kind": "writes",
         "operations": 12,
-        "places": {"ev\\nil": [3], "flights": [0, 1, 2, 3, 4, "and 3 more"]},
+        "places": {"queue jobs": [1], "ev\\nil": [3], "flights": [0, 1, 2, 3, 4, "and 3 more"]},
         "waited_for": "backups to acknowledge",
         "members": ["m2"],
     }

@@ -36,6 +36,12 @@ def collection_of(map_name: str) -> tuple[CollectionKind, str] | None:
     return CollectionKind(prefix.removeprefix(INTERNAL)), name
 
 
+def shown_name(map_name: str) -> str:
+    """The name for operators: `queue jobs`; for a map that holds the items of no collection, its own."""
+    named = collection_of(map_name)
+    return f"{named[0]} {named[1]}" if named is not None else map_name
+
+
 def is_set(map_name: str) -> bool:
     """Whether this map holds the items of a set."""
     return COLLECTIONS.get(map_name[: map_name.find(":") + 1]) == "sets"

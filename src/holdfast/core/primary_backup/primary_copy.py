@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.collections.collection_steps import decide_step
+from holdfast.core.model.collections import shown_name
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.levels import PRIMARY_LOCKS
@@ -504,7 +505,7 @@ def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome
 
 def failed(out: Outbox, request: Request, error: Exception) -> Outcome:
     why = f"{type(error).__name__}: {error}"
-    out.note("read failed", level="error", op=request.op.name, map=request.map, reason=why)
+    out.note("read failed", level="error", op=request.op.name, map=shown_name(request.map), reason=why)
     return Outcome(Status.FAILED, None, why)
 
 

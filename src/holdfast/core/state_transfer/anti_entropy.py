@@ -26,6 +26,7 @@ from holdfast.config import Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import RepairWanted, Summary, Summed
+from holdfast.core.model.collections import shown_name
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.model.notices import AssignmentChanged, MapForgotten, RecordsTaken, ViewInstalled
@@ -202,7 +203,9 @@ class AntiEntropy:
             copy.forget(name)
             self._out.notify(MapForgotten(copy.partition, name))
             self._log.note(Dropped(copy.partition, name))
-            self._out.note("map forgotten", partition=copy.partition, map=name, reason="its primary has none")
+            self._out.note(
+                "map forgotten", partition=copy.partition, map=shown_name(name), reason="its primary has none"
+            )
 
     def _watch(self, partition: int, said: list[Summed]) -> None:
         if said:

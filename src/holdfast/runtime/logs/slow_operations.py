@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from holdfast.core.model.collections import shown_name
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.member_status import SlowOperation, SlowOperationsStatus
 from holdfast.core.model.open_operations import Followed, Mark, OpenOperation
@@ -98,7 +99,7 @@ class SlowOperations:
     def _described(self, one: OpenOperation, now_ns: int, ended_ms: int | None) -> SlowOperation:
         names = self._names()
         places = {
-            quoted(name): _shown(sorted(partitions))
+            quoted(shown_name(name)): _shown(sorted(partitions))
             for name, partitions in sorted(one.places.items())[:PLACES_SHOWN]
         }
         if len(one.places) > PLACES_SHOWN:
