@@ -429,6 +429,8 @@ class Client:
             if request.map == ZONED:
                 if self.random.random() >= self.habits.lane or not zoned.take(request, done):
                     zoned.close()
+                    if unsealed:
+                        seal()
                     driver.execute(request, done)
                 continue
             copy = lane.serving[request.partitions[0]]
