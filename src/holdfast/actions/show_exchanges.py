@@ -75,9 +75,8 @@ class ShowExchanges(MachineQuery, frozen=True):
     counters of the new primary; `switch` until it serves. A partition has no primary for the sum of them. For a
     topology, each column has the longest of its partitions.
 
-    Members keep them in memory, each for the partitions that it leads. Zones are not included: their partitions
-    elect their leaders. `holdfast cluster watch` prints each new leader and each change of replicas with its time
-    while it runs; `holdfast zone show` has the present ones.
+    Members keep them in memory, each for the partitions that it leads. Zones elect leaders instead: see new ones
+    with `holdfast cluster watch`, and the present ones with `holdfast zone show`.
 
     \b
       holdfast cluster exchange
