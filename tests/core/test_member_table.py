@@ -30,7 +30,7 @@ def one() -> Member:
 
 
 def test_every_message_has_one_row() -> None:
-    every = set(typing.get_args(messages.Message))
+    every = set(typing.get_args(messages.Message)) - {messages.MessageBatch}  # The driver takes it apart.
     assert MESSAGES.keys() | DATAGRAMS.keys() == every
     assert MESSAGES.keys() & DATAGRAMS.keys() == set()
 

@@ -30,7 +30,7 @@ roles = ["admin"]
 passwords = ["{ADA[1]}"]
 roles = ["application"]
 [roles.application]
-rules = ["map * any", "transaction * use", "cluster * watch"]
+rules = ["map * any", "queue * any", "list * any", "set * any", "transaction * use", "cluster * watch"]
 """
 
 

@@ -41,7 +41,8 @@ class Watched:
                 self.largest_chunk = max(self.largest_chunk, size)
                 me = driver.member.me
                 its = sum(flying for (source, _), flying in self.flying.items() if source == me)
-                self.most_of_one = max(self.most_of_one, its)
+                if size:  # The last chunk has no entries, and waits for no room.
+                    self.most_of_one = max(self.most_of_one, its)
                 self._look()
             send(driver, to, message)
 

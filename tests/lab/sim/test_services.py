@@ -413,7 +413,7 @@ def test_nothing_of_it_is_lost_or_doubled_whatever_fails(seed: int) -> None:
     assert campaign(seed) == []
 
 
-@pytest.mark.parametrize(("rule", "seed"), [("all-ack", 40_012), ("record-order", 40_000)])
+@pytest.mark.parametrize(("rule", "seed"), [("all-ack", 40_013), ("record-order", 40_000)])
 def test_without_a_rule_the_judges_of_the_tally_find_the_harm(rule: str, seed: int) -> None:
     with ablated(rule):
         assert any(problem.startswith("partition ") for problem in campaign(seed))

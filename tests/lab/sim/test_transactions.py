@@ -164,6 +164,7 @@ def test_an_optimistic_one_locks_nothing_and_is_rolled_back_when_what_it_read_ha
         stage.wait(1)
         assert read.answer.value == (None if not change else b"0")
         one.set(tx, **{b: f"v{change}"})
+        stage.wait(3)  # Until the outcome of the one before is forgotten.
         assert kept(stage) == 0
         if change:
             stage.put(two.process, a, "meanwhile")

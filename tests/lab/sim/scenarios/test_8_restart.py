@@ -301,7 +301,7 @@ def test_history_that_cannot_be_read_is_no_reason_to_hang(kind: str) -> None:
     gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end("kill", gone)
     stage.gone(gone)
-    stage.write([key for _ in range(3) for key in keys])
+    stage.write([key for _ in range(9) for key in keys])
     others = [host for host in range(3) if host != gone]
     for host in others:
         disk = stage.cluster.disks[host]
