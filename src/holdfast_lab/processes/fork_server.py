@@ -71,14 +71,17 @@ class ForkedProcess:
         self._server = server
         self._command = command
         self._handle = os.pidfd_open(pid)
+        self._asking = threading.Lock()
+        """The server knows a status until it is asked once, and would end if another thread asked again."""
 
     def __del__(self) -> None:
         os.close(self._handle)
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            self.returncode = self._server.ask({"status": self.pid})
-        return self.returncode
+        with self._asking:
+            if self.returncode is None:
+                self.returncode = self._server.ask({"status": self.pid})
+            return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:

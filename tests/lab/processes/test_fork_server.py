@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -116,3 +119,23 @@ def test_members_that_start_together_are_forks_of_different_servers(tmp_path: Pa
         member.kill()
         member.wait()
     assert len(parents) == SERVERS > 1
+
+
+def test_threads_may_ask_for_the_end_of_a_process_at_the_same_time(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    """As an onlooker's thread and a test do that kills a member."""
+    with (tmp_path / "out").open("wb") as out:
+        process = server.start([*COMMAND, "--version"], out)
+    poll = select.poll()
+    poll.register(process._handle, select.POLLIN)
+    assert poll.poll(PATIENCE_S * 1000), "it has ended, and its status was not asked for"
+    together = threading.Barrier(8)
+
+    def status() -> int | None:
+        together.wait()
+        return process.poll()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert {one.result() for one in [pool.submit(status) for _ in range(8)]} == {0}
+    assert run(server, tmp_path, "--version")[0] == 0, "the server lives"
