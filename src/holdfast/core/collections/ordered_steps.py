@@ -73,7 +73,7 @@ class OrderedSteps:
             return Decision(self._contains(items))
         if kind is StepKind.ITEMS:
             check_looks(len(self._order))
-            return Decision([self._entries[key] for key in self._order.keys()])  # noqa: SIM118 - not a dictionary
+            return Decision([self._entries[key] for key in self._order.walk()])
         if kind is StepKind.REMOVE:
             key = self.find(items[0])
             return Decision(key is not None, (removal(key),) if key is not None else ())
@@ -101,5 +101,5 @@ class OrderedSteps:
     def _remove_all(self, these: set[bytes], *, retain: bool) -> Decision:
         check_looks(len(self._order))
         entries = self._entries
-        gone = [key for key in self._order.keys() if (entries[key] in these) is not retain]  # noqa: SIM118
+        gone = [key for key in self._order.walk() if (entries[key] in these) is not retain]
         return Decision(bool(gone), removals(gone))
