@@ -26,6 +26,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 11 | the first build with message batches | frequent messages of one step to one member are one message |
 | 11 | the same build | transactions have branches in zones |
 | 12 | the first build with queues, lists and sets | steps of collections, and their withdrawal (collections/C-1) |
+| 13 | the first build with more structures | steps of structures other than queues, lists and sets |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -39,7 +40,7 @@ from typing import Final
 import msgspec
 
 LOWEST: Final = 1
-HIGHEST: Final = 12
+HIGHEST: Final = 13
 PACKED: Final = 2
 EVICTS: Final = 2
 FORGETS: Final = 3
@@ -68,8 +69,10 @@ MESSAGE_BATCHES: Final = 11
 """Frequent messages of one step to one member are one message."""
 COLLECTIONS: Final = 12
 """Members decide steps of queues, lists and sets."""
+STRUCTURES: Final = 13
+"""Members decide steps of the structures that came after them."""
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4, 9: 4, 10: 4, 11: 4, 12: 4}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4, 9: 4, 10: 4, 11: 4, 12: 4, 13: 4}
 """Level -> format of journal segments."""
 
 
