@@ -52,6 +52,8 @@ class Reader:
         self.problems: list[tuple[int, str]] = []
         self.gone: dict[int, int] = {}
         self._refused: dict[int, set[str]] = {}
+        self._answered: dict[int, str] = {}
+        """Members that knew changes which another had forgotten, by partition."""
         self._progress: dict[int, int] = {}
         self._there: list[str] = []
         self._there_since = 0
@@ -102,12 +104,16 @@ class Reader:
                 other.whenever_awake(partial(self._ask_for, other, asked, head))
 
     def _whom_to_ask(self, primary: Process, partition: int) -> list[Process]:
-        """Mostly the primary itself; other members know as much, or nothing."""
+        """Mostly the primary itself; other members know as much, or nothing. If the primary has forgotten what comes
+        next, mostly the member that knew it last.
+        """
         living = self.cluster.living()
         stuck_since = max(self._there_since, self._progress.get(partition, 0))
         if partition in self._refused and self.world.now_ns > stuck_since + STUCK_NS:
             return living
-        return [primary if self.random.random() < 0.6 else self.random.choice(living)]
+        known = self._answered.get(partition, primary.name)
+        first = next((process for process in living if process.name == known), primary)
+        return [first if self.random.random() < 0.6 else self.random.choice(living)]
 
     def _ask_for(self, process: Process, asked: Asked, head: Reach) -> None:
         def deed() -> None:
@@ -127,9 +133,13 @@ class Reader:
             elif "remembered" in found.why or "nothing of this map" in found.why:
                 refused = self._refused.setdefault(partition, set())
                 refused.add(process.name)
+                if self._answered.get(partition) == process.name:
+                    del self._answered[partition]
                 if all(other.name in refused for other in self.cluster.running()):
                     self._restart(partition, head)
             return
+        if partition in self._refused:
+            self._answered[partition] = process.name
         self._got_on(partition)
         content = self.content.setdefault(partition, {})
         for term, record in found.records:
