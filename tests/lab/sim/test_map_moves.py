@@ -12,6 +12,7 @@ from tests.lab.sim.clients.test_near_cache_client import connected, kept
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 from tests.sampled_cases import sampled
 
+from holdfast.actions.change_zone import RenameZone
 from holdfast.actions.move_map import MoveMap
 from holdfast.config import MapSettings, Settings
 from holdfast.core.events import ActionRequested
@@ -294,6 +295,34 @@ def test_a_cancelled_move_leaves_the_map_where_it_is(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.rule("map_moves/V-3")
+@pytest.mark.rule("zones/Z-7")
+@pytest.mark.parametrize(("name", "zone", "way"), [(PLAIN, "z", "into"), (ZONED, "", "out of")])
+def test_a_zone_keeps_its_name_while_a_map_moves(
+    name: str, zone: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    following = MoveMaster._next
+    monkeypatch.setattr(
+        MoveMaster,
+        "_next",
+        lambda self, move, *rest: move if move.phase is MovePhase.COPYING else following(self, move, *rest),
+    )
+    stage = begun()
+    answers: list[object] = []
+
+    def rename(number: int) -> object:
+        process = stage.living()[1]
+        process.step(partial(process.driver.act, RenameZone("z", "y"), answers.append))
+        stage.until(lambda: len(answers) == number, what="no answer")
+        return answers[-1]
+
+    stage.order(name, zone)
+    stage.until(lambda: not stage.ended(), what="no move begins")
+    assert f"the map {name!r} is moving {way} it" in str(rename(1))
+    stage.order(name, cancel=True)
+    stage.until(stage.ended, what="it is not cancelled")
+    assert rename(2) is None
+
+
 def test_copying_leaves_time_to_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each member's fills few are under way at a time, and there is a rest behind each until the map is paused."""
     monkeypatch.setattr(partition_transfer, "FILL_KEYS", 1)

@@ -4,6 +4,8 @@
   keys are still the same. It is applied once, or rejected with a reason.
 - zones/Z-6: The members of a zone are not chosen before the metastore knows the current view. Just after a cluster has
   formed, or a member has joined, it does not.
+- zones/Z-7: A zone keeps its name while a map moves into it or out of it. Members would learn the new name at different
+  times, and send steps of the move, which name the zone, to different places.
 """
 
 from __future__ import annotations
@@ -119,7 +121,7 @@ class ZoneOrders:
         self._begin(partial(self._alter, name, settings), reply, needs_members=True)
 
     def rename(self, name: str, wanted: str, reply: ReplyTarget) -> None:
-        self._begin(lambda: (renamed(self._read(name, wanted), name, wanted)[1], None), reply)
+        self._begin(partial(self._rename, name, wanted), reply)
 
     def drop(self, name: str, reply: ReplyTarget) -> None:
         self._begin(lambda: (dropped(self._read(name), name)[1], None), reply)
@@ -186,6 +188,17 @@ class ZoneOrders:
         self._given.pop(ticket).reply(error)
 
     # -- orders
+
+    def _rename(self, name: str, wanted: str) -> tuple[Branch, None]:
+        """zones/Z-7."""
+        view = self._membership.view
+        for moving, move in sorted(view.maps.moves.items()) if view is not None else ():
+            if name in (move.source, move.target):
+                raise ZoneRefused(
+                    f"zone {name}: the map {moving!r} is moving {'out of' if name == move.source else 'into'} it, by "
+                    f"its name: wait until it has moved, or cancel that: holdfast map move {moving} --cancel"
+                )
+        return renamed(self._read(name, wanted), name, wanted)[1], None
 
     def _knows_members(self) -> bool:
         """Whether the metastore knows the current view (zones/Z-6)."""
