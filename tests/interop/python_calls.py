@@ -236,9 +236,22 @@ class Judge:
         judge("Transaction.rollback", 1, entries.get, "k")
         other = client.new_transaction()
         other.begin()
-        judge("TransactionalQueue", None, lambda: other.get_queue("s").size())
-        judge("TransactionalSet", None, lambda: other.get_set("s").size())
-        judge("TransactionalList", None, lambda: other.get_list("s").size())
+        queue, some, items = other.get_queue("in"), other.get_set("in"), other.get_list("in")
+        for call, wanted, method, arguments in (
+            ("TransactionalQueue.offer", True, queue.offer, ("a", 1)),
+            ("TransactionalQueue.offer", True, queue.offer, ("b",)),
+            ("TransactionalQueue.size", 2, queue.size, ()),
+            ("TransactionalQueue.peek", "a", queue.peek, (1,)),
+            ("TransactionalQueue.poll", "a", queue.poll, (1,)),
+            ("TransactionalQueue.take", "b", queue.take, ()),
+            ("TransactionalSet.add", True, some.add, ("a",)),
+            ("TransactionalSet.size", 1, some.size, ()),
+            ("TransactionalSet.remove", True, some.remove, ("a",)),
+            ("TransactionalList.add", True, items.add, ("a",)),
+            ("TransactionalList.size", 1, items.size, ()),
+            ("TransactionalList.remove", False, items.remove, ("b",)),
+        ):
+            judge(call, wanted, method, *arguments)
         judge("TransactionalMultiMap", None, lambda: other.get_multi_map("s").size())
         other.rollback()
 

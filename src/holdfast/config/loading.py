@@ -429,7 +429,7 @@ def _maps(values: Mapping[str, Any]) -> dict[str, MapSettings]:
 def _collections(kind: str, values: Mapping[str, Any], usual: MapSettings) -> dict[str, Any]:
     """Queues, lists or sets. Keys that are not set are those of `default` of the kind, else those of maps."""
     chosen = _tables(kind, values)
-    inherited = {"backups": usual.backups, "async_backups": usual.async_backups, "journal": usual.journal}
+    inherited = {key: getattr(usual, key) for key in ("backups", "async_backups", "journal", "transactional")}
     inherited |= chosen.get(DEFAULT_MAP, {})
     return {name: NAMED[kind](**{**inherited, **own}) for name, own in chosen.items()}
 

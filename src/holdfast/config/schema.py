@@ -324,6 +324,10 @@ class CollectionSettings(Section, frozen=True, kw_only=True):
     max_size: int = whole(
         0, 0, 2**31 - 1, "Largest number of items; more are not added. 0: as many as fit into memory."
     )
+    transactional: bool = about(
+        True,
+        "Whether transactions may change it. Other changes wait until a transaction that has locked it ends.",
+    )
 
     @property
     def copies(self) -> int:
@@ -333,7 +337,10 @@ class CollectionSettings(Section, frozen=True, kw_only=True):
     def as_map(self) -> MapSettings:
         """Settings of the map that holds the items."""
         return MapSettings(
-            backups=self.backups, async_backups=self.async_backups, journal=self.journal, transactional=False
+            backups=self.backups,
+            async_backups=self.async_backups,
+            journal=self.journal,
+            transactional=self.transactional,
         )
 
 
@@ -726,14 +733,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return found
         usual = self.map(DEFAULT_MAP)
         return CollectionSettings(
-            backups=usual.backups, async_backups=usual.async_backups, journal=usual.journal
+            backups=usual.backups,
+            async_backups=usual.async_backups,
+            journal=usual.journal,
+            transactional=usual.transactional,
         )
 
     def _of_transactions(self) -> MapSettings:
         """Records of transactions are kept on every member that may hold an entry changed by them, and
         journalled as well as these.
         """
-        everything = [self.map(DEFAULT_MAP), *self.maps.values()]
+        collections = (
+            entry.as_map() for section in COLLECTIONS.values() for entry in getattr(self, section).values()
+        )
+        everything = [self.map(DEFAULT_MAP), *self.maps.values(), *collections]
         taking_part = [entry for entry in everything if entry.takes_part] or [MapSettings()]
         backups = max(entry.backups for entry in taking_part)
         copies = max(entry.copies for entry in taking_part)
@@ -745,8 +758,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transactional(self) -> bool:
-        """Whether any map may take part in transactions."""
-        return any(entry.transactional for entry in self._all() if isinstance(entry, MapSettings))
+        """Whether any map or collection may take part in transactions."""
+        kept = (MapSettings, CollectionSettings)
+        return any(entry.transactional for entry in self._all() if isinstance(entry, kept))
 
     def object(self, name: str) -> MapSettings | ServiceSettings:
         """The settings of a map, or of a service by its prefixed name (`SERVICE_PREFIX`)."""

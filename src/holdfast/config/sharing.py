@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-LATER: frozenset[str] = frozenset()
+LATER: frozenset[str] = frozenset({"queues.transactional", "lists.transactional", "sets.transactional"})
 """Keys of `schema.SHARED`, and fields of maps and services (`maps.backups`), that are newer than the first build with
 feature levels. Older members do not know them, so they are sent only with values other than the default; until then
 builds can be mixed.

@@ -154,6 +154,24 @@ set remove
     Set.clear
 set listen
     Set.addListener
+queue put
+    TransactionalQueue.offer
+queue read remove
+    TransactionalQueue.take TransactionalQueue.poll
+queue read
+    TransactionalQueue.peek TransactionalQueue.size
+list put
+    TransactionalList.add
+list read remove
+    TransactionalList.remove
+list read
+    TransactionalList.size
+set read put
+    TransactionalSet.add
+set read remove
+    TransactionalSet.remove
+set read
+    TransactionalSet.size
 map read
     TransactionalMap.containsKey TransactionalMap.get TransactionalMap.size TransactionalMap.isEmpty
     TransactionalMap.keySet TransactionalMap.keySetWithPredicate TransactionalMap.values

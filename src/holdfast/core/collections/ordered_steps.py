@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from holdfast.core.collections.item_order import ItemOrder
-from holdfast.core.model.collections import CollectionStep, StepKind
+from holdfast.core.model.collections import CollectionStep, StepKind, encode_size
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.operations import EventKind
 from holdfast.core.model.records import Change
@@ -74,6 +74,8 @@ class OrderedSteps:
         if kind is StepKind.ITEMS:
             check_looks(len(self._order))
             return Decision([self._entries[key] for key in self._order.walk()])
+        if kind is StepKind.LOOK:
+            return Decision(self._look(step.index, items))
         if kind is StepKind.REMOVE:
             key = self.find(items[0])
             return Decision(key is not None, (removal(key),) if key is not None else ())
@@ -87,6 +89,15 @@ class OrderedSteps:
         """The key of the first such item; None: there is none."""
         entries = self._entries
         return next((key for key in looked_at(self._order.walk()) if entries[key] == item), None)
+
+    def _look(self, passed: int, items: Sequence[bytes]) -> list[None | int | bytes]:
+        order, entries = self._order, self._entries
+        if items:
+            found = (key for key in looked_at(order.walk()) if entries[key] == items[0])
+            key = next(islice(found, passed, None), None)
+        else:
+            key = order.at(passed) if passed < len(order) else None
+        return [encode_size(len(order)), order.last, *((key, entries[key]) if key is not None else ())]
 
     def _contains(self, items: Sequence[bytes]) -> bool:
         missing = set(items)

@@ -34,6 +34,13 @@ def decide_queue(
         if not first:
             return Wait(step.wait_ms) if step.wait_ms else Decision()
         return Decision(entries[first], (removal(first),))
+    if kind is StepKind.AWAIT_ITEM:
+        return (
+            Decision(True) if len(order) else Wait(step.wait_ms, False) if step.wait_ms else Decision(False)
+        )
+    if kind is StepKind.AWAIT_ROOM:
+        room = not step.max_size or len(order) < step.max_size
+        return Decision(room) if room or not step.wait_ms else Wait(step.wait_ms, False)
     if kind is StepKind.PEEK:
         return Decision(entries[order.first] if order.first else None)
     if kind is StepKind.DRAIN:

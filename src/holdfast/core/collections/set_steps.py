@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from holdfast.core.collections.ordered_steps import CLEARING, check_looks, removals, storing
-from holdfast.core.model.collections import CollectionStep, StepKind
+from holdfast.core.model.collections import CollectionStep, StepKind, encode_size
 from holdfast.core.model.decisions import Decision
 
 NUMBER_BYTES = 8
@@ -46,6 +46,10 @@ def decide_set(
         check_looks(len(entries))
         items_in_order: list[None | int | bytes] = [*sorted(entries, key=lambda item: entries[item])]
         return Decision(items_in_order)
+    if kind is StepKind.LOOK:
+        last_number = last.number.to_bytes(NUMBER_BYTES, "big")
+        known = [(item, entries[item]) for item in items if item in entries]
+        return Decision([encode_size(len(entries)), last_number, *(part for pair in known for part in pair)])
     if kind is StepKind.ADD:
         new = [item for item in dict.fromkeys(items) if item not in entries]
         if step.max_size and len(entries) + len(new) > step.max_size:

@@ -66,10 +66,13 @@ class StepKind(IntEnum):
     INDEX_OF = 6  # answers the first position of the item, or -1
     LAST_INDEX_OF = 7
     SLICE = 8  # answers the items from `index` to before `end` (-1: all that follow), or None if some are not there
+    LOOK = 9  # for a transaction: answers the size in 8 bytes, the last key (of a set: the last number), and then key
+    # and value of the first entry, or of the first with this item, when `index` of them are passed over
 
     ADD = 20  # stores all items, or none if these are too many; answers whether anything has changed
     INSERT = 21  # into a list, at `index`; answers the same, or None if there is no such position
     REPLACE = 22  # answers the former item at `index`, or None if there was none
+    AWAIT_ROOM = 23  # answers whether an item can be added to a queue
 
     POLL = 30  # takes the first item of a queue; answers it, or None
     DRAIN = 31  # takes up to `end` items (-1: all); answers them
@@ -78,6 +81,7 @@ class StepKind(IntEnum):
     REMOVE_ALL = 34  # removes all that equal one of these items; answers whether there were any
     RETAIN_ALL = 35  # removes all that equal none of these items; answers whether there were any
     CLEAR = 36
+    AWAIT_ITEM = 37  # answers whether a queue has an item
 
     @property
     def op(self) -> Op:
@@ -94,13 +98,16 @@ STEPS_OF: dict[CollectionKind, frozenset[StepKind]] = {
             StepKind.CONTAINS,
             StepKind.ITEMS,
             StepKind.PEEK,
+            StepKind.LOOK,
             StepKind.ADD,
+            StepKind.AWAIT_ROOM,
             StepKind.POLL,
             StepKind.DRAIN,
             StepKind.REMOVE,
             StepKind.REMOVE_ALL,
             StepKind.RETAIN_ALL,
             StepKind.CLEAR,
+            StepKind.AWAIT_ITEM,
         }
     ),
     CollectionKind.SET: frozenset(
@@ -108,6 +115,7 @@ STEPS_OF: dict[CollectionKind, frozenset[StepKind]] = {
             StepKind.SIZE,
             StepKind.CONTAINS,
             StepKind.ITEMS,
+            StepKind.LOOK,
             StepKind.ADD,
             StepKind.REMOVE,
             StepKind.REMOVE_ALL,
@@ -115,8 +123,17 @@ STEPS_OF: dict[CollectionKind, frozenset[StepKind]] = {
             StepKind.CLEAR,
         }
     ),
-    CollectionKind.LIST: frozenset(StepKind) - {StepKind.PEEK, StepKind.POLL, StepKind.DRAIN},
+    CollectionKind.LIST: frozenset(StepKind)
+    - {StepKind.PEEK, StepKind.AWAIT_ROOM, StepKind.POLL, StepKind.DRAIN, StepKind.AWAIT_ITEM},
 }
+TRANSACTIONAL: dict[CollectionKind, frozenset[StepKind]] = {
+    CollectionKind.QUEUE: frozenset({StepKind.ADD, StepKind.POLL, StepKind.PEEK, StepKind.SIZE}),
+    CollectionKind.LIST: frozenset({StepKind.ADD, StepKind.REMOVE, StepKind.SIZE}),
+    CollectionKind.SET: frozenset({StepKind.ADD, StepKind.REMOVE, StepKind.SIZE}),
+}
+"""Steps that transactions can take."""
+WHOLE_COLLECTION = b""
+"""The key under which a transaction locks a collection. No item has it."""
 _ONE_ITEM = frozenset({StepKind.INDEX_OF, StepKind.LAST_INDEX_OF, StepKind.REPLACE, StepKind.REMOVE})
 
 
@@ -145,6 +162,11 @@ def decode_step(encoded: bytes) -> CollectionStep:
     return _decode(encoded)
 
 
+def encode_size(size: int) -> bytes:
+    """For an answer that is a list of bytes."""
+    return size.to_bytes(8, "big")
+
+
 def wait_of(request: Request) -> int:
     """How long this step of a collection may wait, in milliseconds."""
     return decode_step(request.value).wait_ms
@@ -169,6 +191,8 @@ def step_problem(map_name: str, op: Op, encoded: bytes, items: list[bytes]) -> s
         return f"{step.kind.name} is no step of a {named[0]} in {op.name}"
     if step.kind in _ONE_ITEM and len(items) != 1:
         return f"{step.kind.name} takes one item"
+    if step.kind is StepKind.LOOK and (step.index < 0 or len(items) > 1):
+        return "LOOK passes over 0 or more items, and takes one item or none"
     if step.wait_ms < 0 or step.max_size < 0:
         return "a wait and a size are not negative"
     return ""

@@ -12,6 +12,7 @@ from enum import IntEnum, unique
 import msgspec
 
 from holdfast.config.schema import INTERNAL
+from holdfast.core.model.collections import collection_of
 from holdfast.core.model.ids import GROUPS_FROM, MemberId, PartitionId, group_of, place_of
 from holdfast.core.model.operations import LIFETIME_MS_MAX
 from holdfast.core.model.topology import MappedOn
@@ -194,7 +195,8 @@ def step_problem(step: TransactionStep, partition_count: int) -> str:
         lifetimes = [each for write in step.writes for each in (write.ttl_ms, write.max_idle_ms)]
         if not all(0 <= each <= LIFETIME_MS_MAX for each in lifetimes):
             return f"lifetimes in a transaction are 0 to {LIFETIME_MS_MAX} milliseconds"
-        if any(write.map.startswith(INTERNAL) for write in step.writes):
+        internal = (name for write in step.writes if (name := write.map).startswith(INTERNAL))
+        if any(collection_of(name) is None for name in internal):
             return f"maps whose names begin with {INTERNAL!r} take no part in transactions"
     if isinstance(step, LockKeys) and not 0 <= step.wait_ms <= LIFETIME_MS_MAX:
         return f"a lock is waited for 0 to {LIFETIME_MS_MAX} milliseconds"

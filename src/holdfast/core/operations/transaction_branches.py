@@ -16,6 +16,8 @@ are known to the primary alone (store/K-1).
   entries, too, as at a handover.
 - operations/T-7: A step that comes again has no further effect: the branch shows what was done. Only the prepare of a
   single partition leaves no branch behind, and is recognised by the id of its request.
+- operations/T-8: Items of a collection have one lock together, that of the key `WHOLE_COLLECTION`. The transaction
+  writes that key, too, and so removes an entry that never exists: its prepared branch keeps the lock.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.collections import WHOLE_COLLECTION, collection_of, wait_of
 from holdfast.core.model.decisions import Decision, LockChanges, Update, Wait
-from holdfast.core.model.operations import EventKind, Op, Request
+from holdfast.core.model.operations import COLLECTION_CHANGES, EventKind, Op, Request
 from holdfast.core.model.records import Change
 from holdfast.core.model.transactions import (
     AskBranch,
@@ -252,7 +255,7 @@ class TransactionBranches:
     def _has_lost(self, transaction: TransactionId, entries: Iterable[EntryKey]) -> bool:
         """Whether it has lost the lock of one of these entries (operations/T-5)."""
         for entry in entries:
-            lock = self.lock(*entry)
+            lock = self.lock(*_guarded(entry))
             if lock is None or lock.transaction != transaction:
                 return True
         return False
@@ -314,6 +317,11 @@ class TransactionBranches:
         )
 
 
+def _guarded(entry: EntryKey) -> EntryKey:
+    """The entry whose lock a transaction needs to write this one: items of a collection have one lock together."""
+    return entry if collection_of(entry[0]) is None else (entry[0], WHOLE_COLLECTION)
+
+
 class _Held:
     __slots__ = ("entry", "lock")
 
@@ -330,6 +338,9 @@ def wait_for_lock(locks: KeyLocks, request: Request, wait_ms: int) -> Decision |
     if request.op in (Op.TRY_PUT, Op.TRY_REMOVE):
         return Decision(answer=False)
     key, lock = found
+    if request.op in COLLECTION_CHANGES and (step_wait_ms := wait_of(request)):
+        late = None if request.op is Op.TAKE_FROM_COLLECTION else False
+        return Wait(step_wait_ms, late, holder=lock.transaction, key=(request.map, key))
     return Wait(wait_ms, refused=LOCKED_TOO_LONG, holder=lock.transaction, key=(request.map, key))
 
 

@@ -340,6 +340,11 @@ class PrimaryCopy:
             stores = not self._out.does(PRIMARY_LOCKS)
             return TransactionBranches(copy, self._out.now_ns, stores=stores).decide(step)
         if op in COLLECTION_STEPS:
+            waits = (
+                wait_for_lock(copy.locks, request, self._lock_wait_ms) if op in COLLECTION_CHANGES else None
+            )
+            if waits is not None:
+                return waits
             held = copy.maps.get(name)
             return decide_step(held.state if held is not None else None, request)
         if copy.locks.held and (decided := self._decide_by_locks(copy, request)) is not None:
@@ -358,6 +363,8 @@ class PrimaryCopy:
 
     def _carry_out(self, copy: PartitionCopy, request: Request, decision: Decision) -> Value:
         if decision.locks is not None:
+            for name in copy.locks.maps_of(decision.locks.released):
+                self._changed_collections.note(copy.partition, name)
             copy.locks.change(decision.locks)
         if decision.used:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
@@ -376,6 +383,8 @@ class PrimaryCopy:
             else:
                 held = copy.maps.get(name) or lane.open(copy, name)
             applied = lane.carry_out(copy, held, update, moves=request.op in MOVING)
+            if update.map:
+                self._changed_collections.note(copy.partition, name)
         self._changed_collections.note(copy.partition, request.map)
         if isinstance(fill, FillMap) and fill.round and request.map in copy.maps:
             # They may have been used in the source all the time.

@@ -26,6 +26,7 @@ from holdfast.core.model.transactions import (
     TransactionId,
     decode_branch,
     decode_lock,
+    entry_of,
     lock_key,
     locks_of_map,
     transaction_of,
@@ -63,6 +64,11 @@ class KeyLocks:
     def of(self, transaction: TransactionId) -> list[bytes]:
         """The `lock_key` of each entry that the transaction has locked."""
         return self._of.get(transaction, [])
+
+    def maps_of(self, transaction: TransactionId) -> list[str]:
+        """The maps with entries that the transaction has locked."""
+        entries = map(entry_of, self.of(transaction))
+        return list(dict.fromkeys(entry[0] for entry in entries if entry is not None))
 
     def one_of_each(self) -> Iterator[KeyLock]:
         """One lock of each transaction: there may be many more locks."""

@@ -17,6 +17,7 @@ from holdfast.core.model.transactions import (
 )
 from holdfast.core.outbox import Reply
 from holdfast.core.transactions.mapping import Mapping
+from holdfast.core.transactions.own_items import OwnItems
 
 
 class TransactionPhase(Enum):
@@ -56,6 +57,18 @@ class AheadRequest:
     """Its value is kept until the operation has its turn. A lock that was answered is an entry."""
 
 
+class CollectionStage(Enum):
+    """The question under way of an operation on a collection."""
+
+    NONE = "none"
+    WAIT = "wait"
+    """Nothing is locked: is there an item, or room for one?"""
+    LOCK = "lock"
+    LOOK = "look"
+    RELEASE = "release"
+    """Another one was faster: wait again, without the lock."""
+
+
 @dataclass(slots=True)
 class Transaction:
     id: TransactionId
@@ -66,6 +79,11 @@ class Transaction:
     label: str
     phase: TransactionPhase = TransactionPhase.ACTIVE
     entries: dict[EntryKey, TouchedEntry] = field(default_factory=dict)
+    collections: dict[str, OwnItems] = field(default_factory=dict)
+    """Its changes of the collections that it has locked, by map."""
+    stage: CollectionStage = CollectionStage.NONE
+    waits_until_ns: int = 0
+    """The operation on a collection waits until then at most; 0: it has not begun to wait."""
     reply: Reply | None = None
     operation: OperateIn | None = None
     ticket: int = 0

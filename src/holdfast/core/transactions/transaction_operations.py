@@ -12,9 +12,10 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.config import INTERNAL, Settings
-from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.collections import collection_of, partition_of_name
+from holdfast.core.model.ids import MILLISECOND, PartitionId
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request, Status
+from holdfast.core.model.operations import COLLECTION_STEPS, DEFAULT_TTL, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import OperateIn, TransactionAnswer, TransactionFate
 from holdfast.core.model.transactions import (
     KEYS_MAX,
@@ -27,12 +28,13 @@ from holdfast.core.model.transactions import (
 )
 from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.transactions.branch_routing import BranchRouting
+from holdfast.core.transactions.collection_operations import CollectionOperations, step_problem_in
 from holdfast.core.transactions.locks_ahead import LocksAhead, OperationNeed, need_of
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.own_writes import KEYED, WHOLE_IN, change_in, whole_in
 from holdfast.core.transactions.running_transactions import ENTRY_BYTES, RunningTransactions
 from holdfast.core.transactions.steps import REMAP_NS, Steps, result_of
-from holdfast.core.transactions.transaction import TouchedEntry, Transaction
+from holdfast.core.transactions.transaction import CollectionStage, TouchedEntry, Transaction
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 
@@ -58,6 +60,7 @@ class TransactionOperations:
         """They wait for a newer assignment of a partition before they request their first lock again."""
         self._partitions = list(range(settings.partitions.count))
         self._ahead = LocksAhead(steps, mapping, running, commits)
+        self._collections = CollectionOperations(settings, out, steps, running, self)
 
     def operate(self, order: OperateIn, reply: Reply) -> None:
         """Operations that come in between are queued."""
@@ -66,7 +69,7 @@ class TransactionOperations:
             return
         if transaction.operation is not None:
             transaction.queue.append((order, reply))
-            if not self._problem(transaction, order.request):
+            if order.request.op not in COLLECTION_STEPS and not self._problem(transaction, order.request):
                 self._ahead.ask(transaction, order, self.place(order.request), self)
             return
         transaction.operation, transaction.reply = order, reply
@@ -78,9 +81,11 @@ class TransactionOperations:
         assert order is not None, "an operation is in progress"
         request = order.request
         if why := self._problem(transaction, request):
-            self._refuse(transaction, why)
+            self.refuse(transaction, why)
         elif request.op in WHOLE:
             self._whole(transaction, request)
+        elif request.op in COLLECTION_STEPS:
+            self._collections.operate(transaction, request)
         else:
             self._keyed(transaction, order)
 
@@ -94,6 +99,8 @@ class TransactionOperations:
         anything of theirs is carried out.
         """
         chosen = self._settings.map(name)
+        if collection_of(name) is not None:
+            return self._collections.problem(name)
         if name.startswith(INTERNAL):
             why = "it is Holdfast's own"
         elif not chosen.transactional:
@@ -109,21 +116,22 @@ class TransactionOperations:
     def request_problem(self, request: Request) -> str:
         """Why no transaction can do this; empty: one can."""
         limits = self._settings.limits
-        if request.op not in KEYED and request.op not in WHOLE_IN:
+        if request.op in COLLECTION_STEPS:
+            if why := step_problem_in(request):
+                return why
+        elif request.op not in KEYED and request.op not in WHOLE_IN:
             return f"{request.op.name} is not done in a transaction"
         if len(request.key) > limits.key_bytes:
             return f"the key has {len(request.key)} bytes; limits.key_bytes is {limits.key_bytes}"
         if len(request.value) > limits.value_bytes:
             return f"the value has {len(request.value)} bytes; limits.value_bytes is {limits.value_bytes}"
-        whole = request.op in WHOLE_IN
-        key_of = partition_of(request.key, request.key_hash, self._settings.partitions.count)
-        there = self._partitions if whole else [key_of]
+        there = self._partitions if request.op in WHOLE_IN else [self._partition(request)]
         refused = self._steps.rejection(msgspec.structs.replace(request, partitions=there))
         return f"{refused.status.name}: {refused.detail}" if refused is not None else ""
 
     def size_problem(self, transaction: Transaction, request: Request) -> str:
         """See transactions/C-6; empty: none."""
-        size = ENTRY_BYTES + len(request.key) + len(request.value)
+        size = ENTRY_BYTES + len(request.key) + len(request.value) + sum(map(len, request.items))
         limits = self._settings.limits
         if len(transaction.entries) >= KEYS_MAX:
             return f"a transaction touches at most {KEYS_MAX} entries"
@@ -134,15 +142,18 @@ class TransactionOperations:
             return f"the transactions of this member keep {most} bytes already (limits.waiting_bytes)"
         return ""
 
-    def _refuse(self, transaction: Transaction, why: str) -> None:
+    # -- for operations on collections as well
+
+    def refuse(self, transaction: Transaction, why: str) -> None:
         order = transaction.operation
         assert order is not None, "an operation is in progress"
         # A later operation does not see a value that was read for this one.
         transaction.ahead.pop((order.request.map, order.request.key), None)
-        self._reply(transaction, TransactionAnswer(TransactionFate.NOT_DONE, why=why))
+        self.reply(transaction, TransactionAnswer(TransactionFate.NOT_DONE, why=why))
 
-    def _reply(self, transaction: Transaction, answer: TransactionAnswer) -> None:
+    def reply(self, transaction: Transaction, answer: TransactionAnswer) -> None:
         reply, transaction.reply, transaction.operation = transaction.reply, None, None
+        transaction.stage, transaction.waits_until_ns = CollectionStage.NONE, 0
         assert reply is not None, "the operation has a caller"
         reply(answer)
         if transaction.queue:
@@ -150,9 +161,14 @@ class TransactionOperations:
             self._operate(transaction)
 
     def place(self, request: Request) -> BranchPlace:
-        """Where the entry of a keyed request is."""
-        partition = partition_of(request.key, request.key_hash, self._settings.partitions.count)
-        return self._mapping.place(request.map, partition)
+        """Where the entry of a keyed request is, or the collection of a step."""
+        return self._mapping.place(request.map, self._partition(request))
+
+    def _partition(self, request: Request) -> PartitionId:
+        count = self._settings.partitions.count
+        if (named := collection_of(request.map)) is not None:
+            return partition_of_name(named[1], count)
+        return partition_of(request.key, request.key_hash, count)
 
     def _keyed(self, transaction: Transaction, order: OperateIn) -> None:
         request = order.request
@@ -166,7 +182,7 @@ class TransactionOperations:
         elif self._ahead.is_open(transaction, place, need):
             transaction.awaits = place
         elif need is OperationNeed.LOCK:
-            self._lock(transaction, place, entry)
+            self.lock(transaction, place, entry)
         elif (ahead := transaction.ahead.pop(place, None)) is not None:
             self._carry_out(transaction, TouchedEntry(entry.partition, known=True, value=ahead.value))
         else:
@@ -186,7 +202,7 @@ class TransactionOperations:
         if (entry.locked or transaction.optimistic) and transaction.entries.get(place) is not entry:
             self._running.grow(transaction, ENTRY_BYTES + len(place[1]) + len(entry.value or b""))
             transaction.entries[place] = entry
-        self._reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
+        self.reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
 
     def lifetimes(self, request: Request) -> tuple[int, int]:
         chosen = self._settings.map(request.map)
@@ -194,13 +210,13 @@ class TransactionOperations:
         idle_ms = chosen.max_idle_ms if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms
         return ttl_ms, idle_ms
 
-    def _lock(self, transaction: Transaction, place: EntryKey, entry: TouchedEntry) -> None:
+    def lock(self, transaction: Transaction, place: EntryKey, entry: TouchedEntry) -> None:
         left_ms = (transaction.deadline_ns - self._out.now_ns) // MILLISECOND
         wait_ms = max(1, min(self._settings.transactions.lock_wait_ms, left_ms))
         transaction.locking, transaction.lock_wait_ms = entry.partition, wait_ms
         mapped = transaction.map_by(self._mapping, entry.partition)
         step = LockKeys(transaction.id, self._running.me, [place], wait_ms, mapped)
-        self._expect(transaction, self._steps.send(step, entry.partition, self))
+        self.expect(transaction, self._steps.send(step, entry.partition, self))
 
     def _read(self, transaction: Transaction, entry: TouchedEntry) -> None:
         order = transaction.operation
@@ -208,13 +224,13 @@ class TransactionOperations:
         request = order.request
         _, partition = split_place(entry.partition)
         read = Request(Op.GET, request.map, [partition], key=request.key, key_hash=request.key_hash)
-        self._expect(transaction, self._steps.ask(read, self))
+        self.expect(transaction, self._steps.ask(read, self))
 
     def _whole(self, transaction: Transaction, request: Request) -> None:
         op = Op.ENTRIES if request.op in (Op.VALUES, Op.ENTRIES, Op.CONTAINS_VALUE) else Op.KEYS
-        self._expect(transaction, self._steps.ask(Request(op, request.map, self._partitions), self))
+        self.expect(transaction, self._steps.ask(Request(op, request.map, self._partitions), self))
 
-    def _expect(self, transaction: Transaction, ticket: int) -> None:
+    def expect(self, transaction: Transaction, ticket: int) -> None:
         transaction.ticket = ticket
         self._running.of_ticket[ticket] = transaction
 
@@ -236,11 +252,13 @@ class TransactionOperations:
         if transaction.locking >= 0:
             self._locked(transaction, request, outcome)
         elif outcome.status is not Status.OK:
-            self._refuse(transaction, outcome.detail or outcome.status.name)
+            self.refuse(transaction, outcome.detail or outcome.status.name)
+        elif request.op in COLLECTION_STEPS:
+            self._collections.on_answer(transaction, request, outcome.value)
         elif request.op in WHOLE:
             writes = [each.write for each in transaction.entries.values() if each.write is not None]
             value = whole_in(request, outcome.value, [one for one in writes if one.map == request.map])
-            self._reply(transaction, TransactionAnswer(TransactionFate.DONE, value))
+            self.reply(transaction, TransactionAnswer(TransactionFate.DONE, value))
         else:
             value = outcome.value
             assert value is None or isinstance(value, bytes), "an entry is bytes, or none"
@@ -253,7 +271,10 @@ class TransactionOperations:
             transaction.locking = -1
             transaction.holds = True
             entry = TouchedEntry(partition, locked=True, value=result.values[0])
-            self._carry_out(transaction, entry)
+            if request.op in COLLECTION_STEPS:
+                self._collections.locked(transaction, request, entry)
+            else:
+                self._carry_out(transaction, entry)
             return
         if result is not None and result.fate is StepFate.REMAP:
             # It holds nothing there. The operation starts again when this member knows the partition's new primary.

@@ -36,7 +36,12 @@ from holdfast.server.hazelcast import (
 from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast import schema_requests as schemas
-from holdfast.server.hazelcast.collections import list_requests, queue_requests, set_requests
+from holdfast.server.hazelcast.collections import (
+    list_requests,
+    queue_requests,
+    set_requests,
+    transactional_requests,
+)
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.forwarded_requests import ForwardedRequests, unknown_response
 from holdfast.server.hazelcast.fragments import Fragments, RequestTooLarge
@@ -102,7 +107,7 @@ def _nothing_to_undo() -> None:
 
 
 _COLLECTIONS = {**queue_requests.MESSAGES, **list_requests.MESSAGES, **set_requests.MESSAGES}
-_SERVICES_OF_COLLECTIONS = frozenset(kind >> 16 for kind in _COLLECTIONS)
+_SERVICES_OF_COLLECTIONS = frozenset(kind >> 16 for kind in (*_COLLECTIONS, *transactional_requests.MESSAGES))
 _ITEM_LISTENERS = {**queue_requests.LISTENERS, **list_requests.LISTENERS, **set_requests.LISTENERS}
 MESSAGES: dict[int, RequestKind] = {
     **authentication.MESSAGES,
@@ -115,6 +120,7 @@ MESSAGES: dict[int, RequestKind] = {
     **near_caches.MESSAGES,
     **partitions.MESSAGES,
     **transactional_maps.MESSAGES,
+    **transactional_requests.MESSAGES,
     **_COLLECTIONS,
     **_ITEM_LISTENERS,
     0x000B00: RequestKind(RequestLayout("|"), _hear),

@@ -53,7 +53,7 @@ def _as_uuid(transaction: TransactionId) -> bytes:
     return UUID.pack(False, most, least)
 
 
-def _of(talk: Conversation, call: Call) -> TransactionId:
+def transaction_of(talk: Conversation, call: Call) -> TransactionId:
     """The transaction of a request. A user with limited rights can only use transactions of the same connection."""
     is_null, most, least = UUID.unpack(call.transaction)
     if is_null:
@@ -72,7 +72,7 @@ _CODES: dict[TransactionFate, tuple[ErrorCode, str]] = {
 }
 
 
-def _check(told: TransactionAnswer) -> None:
+def check_done(told: TransactionAnswer) -> None:
     if told.fate is not TransactionFate.DONE:
         code, what = _CODES[told.fate]
         raise CallRefused(code, f"{what}: {told.why}" if told.why else what)
@@ -89,7 +89,7 @@ def _begin(talk: Conversation, call: Call) -> None:
             talk.transactions.refused()
 
     def begun(told: TransactionAnswer) -> bytes:
-        _check(told)
+        check_done(told)
         assert isinstance(told.value, bytes), "a transaction has an id"
         return message([response(call.kind + 1, call.correlation, _as_uuid(told.value))])
 
@@ -100,12 +100,12 @@ def _begin(talk: Conversation, call: Call) -> None:
 
 def _end(order: Callable[[TransactionId], CommitTransaction | RollBackTransaction]) -> Handler:
     def handle(talk: Conversation, call: Call) -> None:
-        transaction = _of(talk, call)
+        transaction = transaction_of(talk, call)
 
         def ended(told: TransactionAnswer) -> bytes:
             if told.fate is not TransactionFate.NOT_DONE:
                 talk.transactions.ended(transaction)
-            _check(told)
+            check_done(told)
             return nothing(call, None)
 
         talk.transact(call, order(transaction), ended)
@@ -130,10 +130,10 @@ def _in_map(op: Op, answer: Answering, *, for_update: bool = False) -> Handler:
         )
 
         def made(told: TransactionAnswer) -> Made:
-            _check(told)
+            check_done(told)
             return answer(call, told.value)
 
-        talk.transact(call, OperateIn(_of(talk, call), request, for_update), made)
+        talk.transact(call, OperateIn(transaction_of(talk, call), request, for_update), made)
 
     return handle
 

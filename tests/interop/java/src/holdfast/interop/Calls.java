@@ -26,6 +26,7 @@ import com.hazelcast.query.Predicates;
 import com.hazelcast.transaction.TransactionContext;
 import com.hazelcast.transaction.TransactionOptions;
 import com.hazelcast.transaction.TransactionalMap;
+import com.hazelcast.transaction.TransactionalQueue;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -325,9 +326,19 @@ final class Calls {
         is("Transaction.rollback", 1, () -> map.get("k"));
         TransactionContext other = client.newTransactionContext(new TransactionOptions());
         other.beginTransaction();
-        does("TransactionalQueue", () -> other.getQueue("s").size());
-        does("TransactionalSet", () -> other.getSet("s").size());
-        does("TransactionalList", () -> other.getList("s").size());
+        TransactionalQueue<String> queue = other.getQueue("in");
+        is("TransactionalQueue.offer", true, () -> queue.offer("a", 1, TimeUnit.SECONDS));
+        is("TransactionalQueue.offer", true, () -> queue.offer("b"));
+        is("TransactionalQueue.size", 2, queue::size);
+        is("TransactionalQueue.peek", "a", queue::peek);
+        is("TransactionalQueue.poll", "a", queue::poll);
+        is("TransactionalQueue.take", "b", queue::take);
+        is("TransactionalSet.add", true, () -> other.getSet("in").add("a"));
+        is("TransactionalSet.size", 1, () -> other.getSet("in").size());
+        is("TransactionalSet.remove", true, () -> other.getSet("in").remove("a"));
+        is("TransactionalList.add", true, () -> other.getList("in").add("a"));
+        is("TransactionalList.size", 1, () -> other.getList("in").size());
+        is("TransactionalList.remove", false, () -> other.getList("in").remove("b"));
         does("TransactionalMultiMap", () -> other.getMultiMap("s").size());
         other.rollbackTransaction();
     }
