@@ -12,6 +12,16 @@ from tests.server.memory_cluster import MemoryCluster
 from holdfast.cli.main import holdfast
 from holdfast.cli.typed_values import TYPES, plain_of, stored_of, text_of, type_of
 from holdfast.client.blocking import Client
+from holdfast.core.collections.collection_steps import decide_step
+from holdfast.core.model.collections import (
+    CollectionKind,
+    CollectionStep,
+    StepKind,
+    encode_step,
+    partition_of_name,
+)
+from holdfast.core.model.decisions import Decision
+from holdfast.core.model.operations import Op, Request
 from holdfast.errors import ConfigError
 from holdfast.wire.values import Serialized, from_stored, to_stored
 
@@ -129,3 +139,50 @@ def test_a_key_of_a_wrong_type_is_refused_before_anybody_is_asked() -> None:
     told = run("127.0.0.1:1", "get", "m", "x", "--key-type", "int")
     assert told.exit_code == 2
     assert "the key 'x' is no int: give a whole number of 32 bits" in told.stderr
+
+
+# -- structures
+
+
+def store(cluster: MemoryCluster, kind: CollectionKind, name: str, *items: str) -> None:
+    partition = partition_of_name(name, 7)
+    value = encode_step(CollectionStep(StepKind.ADD))
+    request = Request(
+        Op.ADD_TO_COLLECTION, kind.map_of(name), [partition], value=value, items=list(map(to_stored, items))
+    )
+    decision = decide_step(None, request)
+    assert isinstance(decision, Decision)
+
+    def deed() -> None:
+        owner = cluster.owner(partition)
+        for update in sorted(decision.updates, key=lambda one: one.value):
+            owner.lane.set(owner.held[partition], request.map, update.key, update.value, 0, 0, 0)
+
+    cluster.do(deed)
+
+
+def test_structures_are_listed_and_shown_in_their_order() -> None:
+    with MemoryCluster(2, 7) as cluster:
+        address = cluster.addresses()
+        told = run(address, "items", "queue", "jobs")
+        assert told.exit_code == 2
+        assert "there is no queue 'jobs' with items: there are none" in told.stderr
+        names = [f"job {number}" for number in range(30, 0, -1)]
+        store(cluster, CollectionKind.QUEUE, "jobs", *names)
+        store(cluster, CollectionKind.SET, "seen", "b", "a")
+        store(cluster, CollectionKind.LIST, "log", "y", "x")
+        listed = json.loads(run(address, "structures", "--json").stdout)
+        assert [(each["kind"], each["name"], each["items"]) for each in listed["structures"]] == [
+            ("list", "log", 2),
+            ("queue", "jobs", 30),
+            ("set", "seen", 2),
+        ]
+        every = run(address, "items", "queue", "jobs", "--limit", "0")
+        assert (every.exit_code, every.stdout.splitlines()) == (0, names)
+        some = run(address, "items", "queue", "jobs", "--limit", "2")
+        assert (some.stdout, some.stderr) == ("job 30\njob 29\n", "more than 2: see --limit\n")
+        assert run(address, "items", "set", "seen").stdout == "b\na\n"
+        assert run(address, "items", "list", "log").stdout == "y\nx\n"
+        other = run(address, "items", "list", "jobs")
+        assert "there is no list 'jobs' with items: there are list log, queue jobs, set seen" in other.stderr
+        assert "jobs" not in run(address, "maps").stdout

@@ -127,6 +127,8 @@ SILENT = {
     "data size": ["m"],
     "data scan": ["m"],
     "data maps": [],
+    "data structures": [],
+    "data items": ["queue", "m"],
     "client list": [],
     "client kill": ["x", "7"],
     "config set": ["limits.connections=7"],
@@ -168,6 +170,7 @@ WELL: list[tuple[str, list[str]]] = [
     ("data scan", ["m", "--limit", "0"]),
     ("data size", ["m"]),
     ("data maps", []),
+    ("data structures", []),
     ("data remove", ["m", "other"]),
     ("cluster state", []),
     ("cluster state", ["no-migration"]),
@@ -252,6 +255,7 @@ LOCAL: dict[str, tuple[list[str], str]] = {
 """Commands that need no cluster: arguments, and what is piped in."""
 
 ELSEWHERE = {
+    ("data items", DONE): "tests/cli/test_data.py::test_structures_are_listed_and_shown_in_their_order",
     (
         "map set",
         OPEN,

@@ -142,6 +142,8 @@ STATUSES: Table = {
     "data size": SHOWS,
     "data scan": SHOWS,
     "data maps": SHOWS,
+    "data structures": SHOWS,
+    "data items": SHOWS,
     "config show": {DONE: "shown, or the file is valid", **WRONG},
     "credentials": _LOCAL,
     "help": _LOCAL,

@@ -16,7 +16,7 @@ COMMANDS = {
     "member": Entry("member:member", "Drain, promote, demote and evict members."),
     "client": Entry("client:client", "List the connections of clients, and end them."),
     "map": Entry("maps:map_group", "Show settings of maps, and change them while the maps are used."),
-    "data": Entry("data:data", "Read maps and change single entries."),
+    "data": Entry("structures:data", "Read maps and structures, and change single entries."),
     "verify": Entry(
         "verify:verify_command", "Check that replicas are equal: of a cluster, of members, or in files."
     ),
