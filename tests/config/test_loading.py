@@ -14,6 +14,7 @@ from holdfast.config import BACKUPS_MAX, MapSettings, Settings, disagreement, is
 from holdfast.config.describe import schema
 from holdfast.config.loading import changed
 from holdfast.config.permissions import ACTIONS, Action, Kind, read_rule
+from holdfast.config.schema import COLLECTION_SECTIONS
 from holdfast.config.users import users_of
 from holdfast.config.verifiers import (
     COST,
@@ -386,7 +387,7 @@ def test_the_printed_schema_is_valid_toml_and_changes_nothing() -> None:
     live, count = re.subn(r"^# (\w+ = )", r"\1", everybody, flags=re.MULTILINE)
     settings = load(live)
     assert count == len(schema()) == len(settings.given)
-    kept = {"users": {}, "roles": {}, "queues": {}, "lists": {}, "sets": {}}
+    kept = {name: {} for name in ("users", "roles", *COLLECTION_SECTIONS)}
     assert msgspec.structs.replace(settings, given=frozenset(), **kept) == load()
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 import msgspec.inspect
 
-from holdfast.config.schema import COLLECTIONS, DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY
+from holdfast.config.schema import COLLECTION_SECTIONS, DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY
 from holdfast.config.sections import Section
 from holdfast.config.units import UnitOf, unit_of
 
@@ -74,7 +74,7 @@ def schema() -> list[Key]:
     """All keys. Keys of maps and collections are listed in the sections of `default`, those of other named tables under
     `NAME`.
     """
-    inherited = ("maps", *COLLECTIONS.values())
+    inherited = ("maps", *COLLECTION_SECTIONS)
     named = {
         f"{kind}.{DEFAULT_MAP if kind in inherited else SOMEBODY}": table for kind, table in NAMED.items()
     }

@@ -18,16 +18,17 @@ from holdfast.config.engine_features import FEATURES
 from holdfast.config.local_paths import uri_reason
 from holdfast.config.schema import (
     BACKUPS_MAX,
-    COLLECTIONS,
+    COLLECTION_SECTIONS,
     DEFAULT_MAP,
+    INHERITED,
     INTERNAL,
     NAMED,
     OWN_ATTRIBUTES,
     PREFIX,
     SECTIONS,
-    CollectionSettings,
     MapSettings,
     Settings,
+    StructureSettings,
 )
 from holdfast.config.sharing import key_of_encoded
 from holdfast.config.units import WrongUnit
@@ -263,7 +264,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
     named: dict[str, Any] = {
         kind: (
             _collections(kind, values, maps[DEFAULT_MAP])
-            if kind in COLLECTIONS.values()
+            if kind in COLLECTION_SECTIONS
             else {name: table(**own) for name, own in _tables(kind, values).items()}
         )
         for kind, table in NAMED.items()
@@ -351,7 +352,7 @@ def _name_meant(kind: str, name: str, values: Mapping[str, object]) -> str:
 
     An upper-case name that is defined nowhere means the one defined name that differs from it only in case.
     """
-    if kind in ("maps", *COLLECTIONS.values()) and name == DEFAULT_MAP.upper():
+    if kind in ("maps", *COLLECTION_SECTIONS) and name == DEFAULT_MAP.upper():
         return DEFAULT_MAP
     given = _tables(kind, values)
     alike = [other for other in given if other.upper() == name]
@@ -427,9 +428,9 @@ def _maps(values: Mapping[str, Any]) -> dict[str, MapSettings]:
 
 
 def _collections(kind: str, values: Mapping[str, Any], usual: MapSettings) -> dict[str, Any]:
-    """Queues, lists or sets. Keys that are not set are those of `default` of the kind, else those of maps."""
+    """Structures of one kind. Keys that are not set are those of `default` of the kind, else those of maps."""
     chosen = _tables(kind, values)
-    inherited = {key: getattr(usual, key) for key in ("backups", "async_backups", "journal", "transactional")}
+    inherited = {key: getattr(usual, key) for key in INHERITED if key in NAMED[kind].__struct_fields__}
     inherited |= chosen.get(DEFAULT_MAP, {})
     return {name: NAMED[kind](**{**inherited, **own}) for name, own in chosen.items()}
 
@@ -440,9 +441,9 @@ def _collections(kind: str, values: Mapping[str, Any], usual: MapSettings) -> di
 HOST_MAX = 253
 
 
-def _kept(settings: Settings) -> Iterator[tuple[str, MapSettings | CollectionSettings]]:
+def _kept(settings: Settings) -> Iterator[tuple[str, MapSettings | StructureSettings]]:
     """Maps and collections, with the names of their sections."""
-    for section in ("maps", *COLLECTIONS.values()):
+    for section in ("maps", *COLLECTION_SECTIONS):
         for name, entry in getattr(settings, section).items():
             yield f"{section}.{name}", entry
 

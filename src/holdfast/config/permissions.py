@@ -27,6 +27,13 @@ class Kind(StrEnum):
     QUEUE = "queue"
     LIST = "list"
     SET = "set"
+    RINGBUFFER = "ringbuffer"
+    TOPIC = "topic"
+    RELIABLE_TOPIC = "reliable-topic"
+    REPLICATED_MAP = "replicated-map"
+    PN_COUNTER = "pn-counter"
+    FLAKE_ID_GENERATOR = "flake-id-generator"
+    CARDINALITY_ESTIMATOR = "cardinality-estimator"
     SERVICE = "service"
     TRANSACTION = "transaction"
     ZONE = "zone"
@@ -109,6 +116,42 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.REMOVE: "remove items (what also compares them: `read`, too)",
         Action.DESTROY: "destroy the set",
         Action.LISTEN: "receive item events (items: `read`, too)",
+    },
+    Kind.RINGBUFFER: {
+        Action.READ: "read items and sequences",
+        Action.PUT: "add items, which may replace the oldest ones",
+        Action.DESTROY: "destroy the ringbuffer",
+    },
+    Kind.TOPIC: {
+        Action.PUT: "publish messages",
+        Action.LISTEN: "receive messages",
+        Action.DESTROY: "destroy the topic",
+    },
+    Kind.RELIABLE_TOPIC: {
+        Action.READ: "receive messages",
+        Action.PUT: "publish messages",
+        Action.DESTROY: "destroy the topic, with its ringbuffer",
+    },
+    Kind.REPLICATED_MAP: {
+        Action.READ: "read entries",
+        Action.PUT: "store entries (`put`: `read`, too, because it returns the old value)",
+        Action.REMOVE: "remove entries (`remove`: `read`, too)",
+        Action.DESTROY: "destroy the map",
+        Action.LISTEN: "receive changes (`read`, too)",
+    },
+    Kind.PN_COUNTER: {
+        Action.READ: "read the value",
+        Action.PUT: "add to it, and subtract from it (`read`, too, because the response has the value)",
+        Action.DESTROY: "destroy the counter",
+    },
+    Kind.FLAKE_ID_GENERATOR: {
+        Action.PUT: "get new ids",
+        Action.DESTROY: "destroy the generator",
+    },
+    Kind.CARDINALITY_ESTIMATOR: {
+        Action.READ: "read the estimate",
+        Action.PUT: "add values",
+        Action.DESTROY: "destroy the estimator",
     },
     Kind.SERVICE: {
         Action.CALL: "call a service, which may change its data",

@@ -6,7 +6,7 @@ Texts have units: `"64M"`, `"10min"` (`config.units`).
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
 import msgspec
 from msgspec import Meta
@@ -58,8 +58,20 @@ COLLECTIONS: Final = {
     INTERNAL + "queue:": "queues",
     INTERNAL + "list:": "lists",
     INTERNAL + "set:": "sets",
+    INTERNAL + "ringbuffer:": "ringbuffers",
+    INTERNAL + "topic:": "",
+    INTERNAL + "reliable-topic:": "",
+    INTERNAL + "replicated-map:": "replicated_maps",
+    INTERNAL + "pn-counter:": "pn_counters",
+    INTERNAL + "flake-id-generator:": "flake_id_generators",
+    INTERNAL + "cardinality-estimator:": "cardinality_estimators",
 }
-"""Prefix of the map that holds the items of a collection -> section of the collection's settings."""
+"""Prefix of the map that holds the items of a collection -> section of the collection's settings; empty: none."""
+COLLECTION_SECTIONS: Final = tuple(filter(None, COLLECTIONS.values()))
+INHERITED: Final = ("backups", "async_backups", "journal", "transactional")
+"""Keys of a structure that has them which are those of the map `default` if they are not set."""
+RELIABLE_TOPIC_PREFIX: Final = "_hz_rb_"
+"""A reliable topic is the ringbuffer whose name is this prefix and the topic's name."""
 
 ATTRIBUTES_MAX: Final = 64
 OWN_ATTRIBUTES: Final = ("name", "host", "group")
@@ -309,8 +321,8 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
         return 1 + self.backups + self.async_backups
 
 
-class CollectionSettings(Section, frozen=True, kw_only=True):
-    """Settings of one queue, list or set, or of 'default'. Keys that neither sets are those of the map 'default'."""
+class StructureSettings(Section, frozen=True, kw_only=True):
+    """Settings of one structure, or of 'default' of its kind. Keys that neither sets are those of the map 'default'."""
 
     backups: Backups = about(
         1, "Sync backups: copies besides the owner's that hold a change before it is acknowledged."
@@ -320,13 +332,6 @@ class CollectionSettings(Section, frozen=True, kw_only=True):
         "off",
         "Changes that survive a power cut: none (off); all acknowledged ones (sync); or all but those of the last "
         "persistence.sync_interval_ms (lazy). Needs persistence.directory.",
-    )
-    max_size: int = whole(
-        0, 0, 2**31 - 1, "Largest number of items; more are not added. 0: as many as fit into memory."
-    )
-    transactional: bool = about(
-        True,
-        "Whether transactions may change it. Other changes wait until a transaction that has locked it ends.",
     )
 
     @property
@@ -340,8 +345,29 @@ class CollectionSettings(Section, frozen=True, kw_only=True):
             backups=self.backups,
             async_backups=self.async_backups,
             journal=self.journal,
-            transactional=self.transactional,
+            transactional=self.takes_part,
         )
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether transactions may change it."""
+        return False
+
+
+class CollectionSettings(StructureSettings, frozen=True, kw_only=True):
+    """Settings of one queue, list or set, or of 'default'."""
+
+    max_size: int = whole(
+        0, 0, 2**31 - 1, "Largest number of items; more are not added. 0: as many as fit into memory."
+    )
+    transactional: bool = about(
+        True,
+        "Whether transactions may change it. Other changes wait until a transaction that has locked it ends.",
+    )
+
+    @property
+    def takes_part(self) -> bool:
+        return self.transactional
 
 
 class QueueSettings(CollectionSettings, frozen=True, kw_only=True):
@@ -354,6 +380,35 @@ class ListSettings(CollectionSettings, frozen=True, kw_only=True):
 
 class SetSettings(CollectionSettings, frozen=True, kw_only=True):
     """Settings of one set, or 'default' for all sets without a table of their own."""
+
+
+class RingbufferSettings(StructureSettings, frozen=True, kw_only=True):
+    """Settings of one ringbuffer, or of the one of a reliable topic; or 'default' for all without a table of their
+    own.
+    """
+
+    capacity: int = whole(
+        10_000, 1, 2**31 - 1, "Largest number of items; another one replaces the oldest (or is rejected)."
+    )
+    ttl_ms: LifetimeMilliseconds = about(
+        0, "Time to live: items expire this long after they were added; 0: never."
+    )
+
+
+class ReplicatedMapSettings(StructureSettings, frozen=True, kw_only=True):
+    """Settings of one replicated map, or 'default' for all without a table of their own."""
+
+
+class CounterSettings(StructureSettings, frozen=True, kw_only=True):
+    """Settings of one PN counter, or 'default' for all without a table of their own."""
+
+
+class IdGeneratorSettings(StructureSettings, frozen=True, kw_only=True):
+    """Settings of one flake id generator, or 'default' for all without a table of their own."""
+
+
+class EstimatorSettings(StructureSettings, frozen=True, kw_only=True):
+    """Settings of one cardinality estimator, or 'default' for all without a table of their own."""
 
 
 class ServiceSettings(Section, frozen=True, kw_only=True):
@@ -659,6 +714,11 @@ NAMED: Final[dict[str, type[Section]]] = {
     "queues": QueueSettings,
     "lists": ListSettings,
     "sets": SetSettings,
+    "ringbuffers": RingbufferSettings,
+    "replicated_maps": ReplicatedMapSettings,
+    "pn_counters": CounterSettings,
+    "flake_id_generators": IdGeneratorSettings,
+    "cardinality_estimators": EstimatorSettings,
     "users": UserSettings,
     "roles": RoleSettings,
 }
@@ -701,6 +761,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queues: dict[str, QueueSettings] = {}
     lists: dict[str, ListSettings] = {}
     sets: dict[str, SetSettings] = {}
+    ringbuffers: dict[str, RingbufferSettings] = {}
+    replicated_maps: dict[str, ReplicatedMapSettings] = {}
+    pn_counters: dict[str, CounterSettings] = {}
+    flake_id_generators: dict[str, IdGeneratorSettings] = {}
+    cardinality_estimators: dict[str, EstimatorSettings] = {}
     users: dict[str, UserSettings] = {}
     """By name. Without users, everyone that `security` admits has all permissions."""
     roles: dict[str, RoleSettings] = {}
@@ -721,30 +786,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return MapSettings(backups=self.replica_backups(), journal="sync" if self.journalled else "off")
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
 
-    def collection(self, name: str) -> CollectionSettings | None:
+    def collection(self, name: str) -> StructureSettings | None:
         """The settings of the collection whose items this map holds; None: of none."""
         prefix, colon, own = name.partition(":")
         section = COLLECTIONS.get(prefix + colon)
         if section is None:
             return None
-        chosen: dict[str, CollectionSettings] = getattr(self, section)
-        found = chosen.get(own) or chosen.get(DEFAULT_MAP)
+        chosen: dict[str, StructureSettings] = getattr(self, section) if section else {}
+        names = (
+            own,
+            own.removeprefix(RELIABLE_TOPIC_PREFIX) if section == "ringbuffers" else own,
+            DEFAULT_MAP,
+        )
+        found = next((chosen[one] for one in names if one in chosen), None)
         if found is not None:
             return found
         usual = self.map(DEFAULT_MAP)
-        return CollectionSettings(
-            backups=usual.backups,
-            async_backups=usual.async_backups,
-            journal=usual.journal,
-            transactional=usual.transactional,
-        )
+        kind = NAMED[section] if section else StructureSettings
+        inherited = {key: getattr(usual, key) for key in INHERITED if key in kind.__struct_fields__}
+        return cast("type[StructureSettings]", kind)(**inherited)
 
     def _of_transactions(self) -> MapSettings:
         """Records of transactions are kept on every member that may hold an entry changed by them, and
         journalled as well as these.
         """
         collections = (
-            entry.as_map() for section in COLLECTIONS.values() for entry in getattr(self, section).values()
+            entry.as_map() for section in COLLECTION_SECTIONS for entry in getattr(self, section).values()
         )
         everything = [self.map(DEFAULT_MAP), *self.maps.values(), *collections]
         taking_part = [entry for entry in everything if entry.takes_part] or [MapSettings()]
@@ -801,13 +868,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def maps_within(self, replicas: int) -> list[str]:
         """The maps, by configured name, whose copies all lie within the first `replicas` replicas."""
-        named: dict[str, MapSettings | ServiceSettings | CollectionSettings] = {
+        named: dict[str, MapSettings | ServiceSettings | StructureSettings] = {
             DEFAULT_MAP: self.map(DEFAULT_MAP),
             **self.maps,
         }
         named.update({SERVICE_PREFIX + name: entry for name, entry in self.services.items()})
         for prefix, section in COLLECTIONS.items():
-            named.update({prefix + name: entry for name, entry in getattr(self, section).items()})
+            if section:
+                named.update({prefix + name: entry for name, entry in getattr(self, section).items()})
         return sorted(name for name, entry in named.items() if entry.copies <= replicas)
 
     def configured(self, name: str) -> str:
@@ -822,8 +890,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if not name.startswith(INTERNAL) and self.map(name).loss_policy != "ignore"
         )
 
-    def _all(self) -> list[MapSettings | ServiceSettings | CollectionSettings]:
-        collections = (*self.queues.values(), *self.lists.values(), *self.sets.values())
+    def _all(self) -> list[MapSettings | ServiceSettings | StructureSettings]:
+        collections = [entry for section in COLLECTION_SECTIONS for entry in getattr(self, section).values()]
         return [self.map(DEFAULT_MAP), *self.maps.values(), *collections, *self.services.values()]
 
     def seed_addresses(self) -> list[tuple[str, int]]:
@@ -845,11 +913,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"services.{name}.{key}": value
                 for key, value in sharing.told("services", service, plain_service)
             }
-        for section in COLLECTIONS.values():
+        for section in COLLECTION_SECTIONS:
             for name, chosen in sorted(getattr(self, section).items()):
                 found |= {
                     f"{section}.{name}.{key}": value
-                    for key, value in sharing.told(section, chosen, CollectionSettings())
+                    for key, value in sharing.told(section, chosen, NAMED[section]())
                 }
         return {sharing.encoded_key(key): str(value) for key, value in found.items()}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
-from holdfast.config import CollectionSettings
+from holdfast.config import StructureSettings
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request, WrittenEntries
 from holdfast.core.model.partition_events import News, Number
@@ -89,14 +89,14 @@ class StreamHeads(Protocol):
 
 
 class CollectionAccess(Protocol):
-    """Queues, lists and sets."""
+    """Queues, lists, sets, and other structures whose steps are decided in one partition."""
 
     def execute(self, request: Request, done: Done) -> Callable[[], None]:
         """Like `Grid.execute`, for a step that may wait. Returns the function that withdraws it, because the client has
         gone.
         """
 
-    def settings(self, name: str) -> CollectionSettings | None:
+    def settings(self, name: str) -> StructureSettings | None:
         """The settings of the collection whose items this map holds; None: of none."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
-from holdfast.config import CollectionSettings, Settings
+from holdfast.config import Settings, StructureSettings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.member_status import MemberCount
@@ -440,7 +440,7 @@ class MemberCollections:
             return _withdraw_nothing
         return driver.callers.execute_waiting(request, timed)
 
-    def settings(self, name: str) -> CollectionSettings | None:
+    def settings(self, name: str) -> StructureSettings | None:
         return self._grid.member.settings.collection(name)
 
 

@@ -27,7 +27,6 @@ from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.messages import Message
 from holdfast.core.model.collections import (
     STEPS_OF,
-    CollectionKind,
     CollectionStep,
     encode_step,
     partition_of_name,
@@ -368,7 +367,9 @@ class Liar:
 
     def collection_request(self, op: Op) -> Request:
         """A valid step, except for its numbers."""
-        kind = self.draw.choice(list(CollectionKind))
+        kind = self.draw.choice(
+            [kind for kind, steps in STEPS_OF.items() if any(one.op is op for one in steps)]
+        )
         name = self.draw.choice(NAMES[:4])
         step = CollectionStep(
             self.draw.choice(sorted(one for one in STEPS_OF[kind] if one.op is op)),
@@ -376,6 +377,8 @@ class Liar:
             self.number(),
             self.draw.choice((0, 0, 1, 3000, *NUMBERS)),
             self.draw.choice((0, 3, *NUMBERS)),
+            self.draw.choice((0, 1, 3, *NUMBERS)),
+            self.draw.choice((0, 0, 1, 5000)),
         )
         partition = partition_of_name(name, self.facts.partition_count)
         if self.chance(0.2):

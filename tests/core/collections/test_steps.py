@@ -239,7 +239,7 @@ def test_a_step_that_needs_too_much_work_is_rejected(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ordered_steps, "LOOKED_MAX", 6)
     monkeypatch.setattr(ordered_steps, "REMOVED_MAX", 3)
     monkeypatch.setattr(queue_steps, "REMOVED_MAX", 3)
-    for kind in CollectionKind:
+    for kind in (QUEUE, LIST, SET):
         found = Collection(kind)
         found.do(StepKind.ADD, *(b"%d" % number for number in range(8)))
         refused = {

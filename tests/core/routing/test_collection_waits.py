@@ -116,10 +116,13 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> list[StepKind]:
     found: list[StepKind] = []
 
     def watched(
-        state: object, some: Request, decide: Callable[..., object] = collection_steps.decide_step
+        state: object,
+        some: Request,
+        *times: int,
+        decide: Callable[..., object] = collection_steps.decide_step,
     ) -> object:
         found.append(decode_step(some.value).kind)
-        return decide(state, some)
+        return decide(state, some, *times)
 
     monkeypatch.setattr("holdfast.core.primary_backup.primary_copy.decide_step", watched)
     return found

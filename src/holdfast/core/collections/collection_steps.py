@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
+from holdfast.core.collections.cardinality_steps import decide_cardinality
+from holdfast.core.collections.counter_steps import decide_counter
+from holdfast.core.collections.id_steps import decide_ids
 from holdfast.core.collections.item_order import ItemOrder, index_of
 from holdfast.core.collections.list_steps import decide_list
 from holdfast.core.collections.ordered_steps import StepRefused
 from holdfast.core.collections.queue_steps import decide_queue
+from holdfast.core.collections.ring_steps import RingSteps
 from holdfast.core.collections.set_steps import LastNumber, decide_set
 from holdfast.core.model.collections import CollectionKind, collection_of, decode_step
 from holdfast.core.model.decisions import Decision, Wait
@@ -17,10 +21,14 @@ from holdfast.core.model.operations import Request
 from holdfast.core.store.map_state import MapState
 
 
-def decide_step(state: MapState | None, request: Request) -> Decision | Wait:
-    """`state`: of the map with the items; None if nothing was ever stored there."""
+def decide_step(
+    state: MapState | None, request: Request, now_ns: int = 0, wall_ms: int = 0
+) -> Decision | Wait:
+    """`state`: of the map with the items; None if nothing was ever stored there. `now_ns`, `wall_ms`: the times of the
+    deciding member, monotonic and since 1970.
+    """
     try:
-        return _decide(state, request)
+        return _decide(state, request, now_ns, wall_ms)
     except StepRefused as refused:
         return Decision(refused=str(refused))
 
@@ -28,12 +36,12 @@ def decide_step(state: MapState | None, request: Request) -> Decision | Wait:
 def keys_to_clear(state: MapState) -> list[bytes]:
     """All keys; the last one is to be removed first."""
     named = collection_of(state.name)
-    if named is None or named[0] is CollectionKind.SET:
+    if named is None or named[0] not in (CollectionKind.QUEUE, CollectionKind.LIST):
         return list(state.entries)[::-1]
     return list(index_of(state, ItemOrder).walk(backwards=True))
 
 
-def _decide(state: MapState | None, request: Request) -> Decision | Wait:
+def _decide(state: MapState | None, request: Request, now_ns: int, wall_ms: int) -> Decision | Wait:
     named = collection_of(request.map)
     assert named is not None, "a step names the map of a collection"
     kind, step = named[0], decode_step(request.value)
@@ -41,7 +49,18 @@ def _decide(state: MapState | None, request: Request) -> Decision | Wait:
     if kind is CollectionKind.SET:
         last = index_of(state, LastNumber) if state is not None else LastNumber({})
         return decide_set(last, entries, step, request.items)
-    order = index_of(state, ItemOrder) if state is not None else ItemOrder({})
-    if kind is CollectionKind.QUEUE:
-        return decide_queue(order, entries, step, request.items)
-    return decide_list(order, entries, step, request.items)
+    if kind is CollectionKind.QUEUE or kind is CollectionKind.LIST:
+        order = index_of(state, ItemOrder) if state is not None else ItemOrder({})
+        decide = decide_queue if kind is CollectionKind.QUEUE else decide_list
+        return decide(order, entries, step, request.items)
+    if kind is CollectionKind.RINGBUFFER:
+        return RingSteps(state, now_ns).decide(step, request.items)
+    if kind is CollectionKind.TOPIC:
+        return Decision(published=request.items, unconfirmed=True)
+    if kind is CollectionKind.PN_COUNTER:
+        return decide_counter(entries, step)
+    if kind is CollectionKind.FLAKE_ID_GENERATOR:
+        return decide_ids(entries, step, wall_ms)
+    if kind is CollectionKind.CARDINALITY_ESTIMATOR:
+        return decide_cardinality(entries, step)
+    raise ValueError(f"a {kind} has no steps")

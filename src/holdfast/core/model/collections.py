@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum, unique
+from typing import Final
 
 import msgspec
 
 from holdfast.config import COLLECTIONS, INTERNAL
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import COLLECTIONS as LEVEL_OF_COLLECTIONS
+from holdfast.core.model.levels import STRUCTURES
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
 
 _STRING = (-11).to_bytes(4, "big", signed=True)
-NAME_MAX = MAP_NAME_MAX - max(map(len, COLLECTIONS))
-"""Characters of the name of a collection."""
+NAME_MAX: Final = MAP_NAME_MAX - len(f"{INTERNAL}queue:")
+"""Characters of the name of a collection; those whose kinds have longer names have fewer."""
+BATCH_MAX: Final = 1_000
+"""Items that one request reads from a ringbuffer."""
+IDS_MAX: Final = 131_072
+"""Ids that one request gets from a generator."""
 FOREVER_MS = 86_400_000
 """A wait without a limit, in one request; the primary shortens it (routing/R-11)."""
 
@@ -22,10 +29,32 @@ class CollectionKind(StrEnum):
     QUEUE = "queue"
     LIST = "list"
     SET = "set"
+    RINGBUFFER = "ringbuffer"
+    TOPIC = "topic"
+    RELIABLE_TOPIC = "reliable-topic"
+    REPLICATED_MAP = "replicated-map"
+    PN_COUNTER = "pn-counter"
+    FLAKE_ID_GENERATOR = "flake-id-generator"
+    CARDINALITY_ESTIMATOR = "cardinality-estimator"
 
     def map_of(self, name: str) -> str:
         """The map that holds the items of this collection."""
         return f"{INTERNAL}{self}:{name}"
+
+    @property
+    def level(self) -> int:
+        """The feature level that it needs."""
+        return LEVEL_OF_COLLECTIONS if self in _FIRST_KINDS else STRUCTURES
+
+    @property
+    def name_max(self) -> int:
+        """Characters of a name."""
+        return min(NAME_MAX, MAP_NAME_MAX - len(self.map_of("")))
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether its entries are in all partitions, by their keys, and not in that of its name."""
+        return self is CollectionKind.REPLICATED_MAP
 
 
 def collection_of(map_name: str) -> tuple[CollectionKind, str] | None:
@@ -68,11 +97,27 @@ class StepKind(IntEnum):
     SLICE = 8  # answers the items from `index` to before `end` (-1: all that follow), or None if some are not there
     LOOK = 9  # for a transaction: answers the size in 8 bytes, the last key (of a set: the last number), and then key
     # and value of the first entry, or of the first with this item, when `index` of them are passed over
+    HEAD = 10  # of a ringbuffer: answers the sequence of the oldest item; without items, one more than TAIL
+    TAIL = 11  # answers the last sequence of a ringbuffer, -1: there was none
+    READ_ITEM = (
+        12  # answers the item with the sequence `index`, or the keys of HEAD and TAIL if it is not there
+    )
+    READ_ITEMS = (
+        13  # from `index` on, `count` to `end` items: answers the key of the first one, and the items
+    )
+    COUNT = 14  # answers the value and version of a counter, as `read_count` reads them
+    ESTIMATE = 15  # answers the estimated number of different values
 
     ADD = 20  # stores all items, or none if these are too many; answers whether anything has changed
     INSERT = 21  # into a list, at `index`; answers the same, or None if there is no such position
     REPLACE = 22  # answers the former item at `index`, or None if there was none
     AWAIT_ROOM = 23  # answers whether an item can be added to a queue
+    APPEND = 24  # to a ringbuffer, instead of the oldest items if it is full; answers the last sequence
+    APPEND_IF_ROOM = 25  # answers the same, or -1: items that have not expired would have to go
+    PUBLISH = 26  # sends the items to the listeners of a topic, and stores nothing
+    INCREASE = 27  # adds `index` to a counter, and answers as COUNT; None: it is behind the version `end`
+    RESERVE_IDS = 28  # answers the first of `count` ids
+    OBSERVE = 29  # counts `index`, a hash of 64 bits, as seen
 
     POLL = 30  # takes the first item of a queue; answers it, or None
     DRAIN = 31  # takes up to `end` items (-1: all); answers them
@@ -86,6 +131,8 @@ class StepKind(IntEnum):
     @property
     def op(self) -> Op:
         """The operation of a request with this step."""
+        if self in (StepKind.READ_ITEM, StepKind.READ_ITEMS):
+            return Op.AWAIT_ITEMS
         if self < StepKind.ADD:
             return Op.READ_COLLECTION
         return Op.ADD_TO_COLLECTION if self < StepKind.POLL else Op.TAKE_FROM_COLLECTION
@@ -123,9 +170,45 @@ STEPS_OF: dict[CollectionKind, frozenset[StepKind]] = {
             StepKind.CLEAR,
         }
     ),
-    CollectionKind.LIST: frozenset(StepKind)
-    - {StepKind.PEEK, StepKind.AWAIT_ROOM, StepKind.POLL, StepKind.DRAIN, StepKind.AWAIT_ITEM},
+    CollectionKind.LIST: frozenset(
+        {
+            StepKind.SIZE,
+            StepKind.CONTAINS,
+            StepKind.ITEMS,
+            StepKind.GET,
+            StepKind.INDEX_OF,
+            StepKind.LAST_INDEX_OF,
+            StepKind.SLICE,
+            StepKind.ADD,
+            StepKind.INSERT,
+            StepKind.REPLACE,
+            StepKind.REMOVE,
+            StepKind.REMOVE_AT,
+            StepKind.REMOVE_ALL,
+            StepKind.RETAIN_ALL,
+            StepKind.CLEAR,
+            StepKind.LOOK,
+        }
+    ),
+    CollectionKind.RINGBUFFER: frozenset(
+        {
+            StepKind.SIZE,
+            StepKind.HEAD,
+            StepKind.TAIL,
+            StepKind.READ_ITEM,
+            StepKind.READ_ITEMS,
+            StepKind.APPEND,
+            StepKind.APPEND_IF_ROOM,
+        }
+    ),
+    CollectionKind.TOPIC: frozenset({StepKind.PUBLISH}),
+    CollectionKind.RELIABLE_TOPIC: frozenset(),
+    CollectionKind.REPLICATED_MAP: frozenset(),
+    CollectionKind.PN_COUNTER: frozenset({StepKind.COUNT, StepKind.INCREASE}),
+    CollectionKind.FLAKE_ID_GENERATOR: frozenset({StepKind.RESERVE_IDS}),
+    CollectionKind.CARDINALITY_ESTIMATOR: frozenset({StepKind.ESTIMATE, StepKind.OBSERVE}),
 }
+_FIRST_KINDS = frozenset({CollectionKind.QUEUE, CollectionKind.LIST, CollectionKind.SET})
 TRANSACTIONAL: dict[CollectionKind, frozenset[StepKind]] = {
     CollectionKind.QUEUE: frozenset({StepKind.ADD, StepKind.POLL, StepKind.PEEK, StepKind.SIZE}),
     CollectionKind.LIST: frozenset({StepKind.ADD, StepKind.REMOVE, StepKind.SIZE}),
@@ -145,8 +228,14 @@ class CollectionStep(msgspec.Struct, frozen=True, array_like=True):
     """How long it may wait: to add to a full queue, or to poll an empty one."""
     max_size: int = 0
     """Largest number of items, for steps that add; 0: not limited. The member that was asked writes it here, so all
-    replicas decide alike.
+    replicas decide alike. For a ringbuffer it is the capacity.
     """
+    count: int = 0
+    """At least so many items are to be read, or so many ids reserved."""
+    ttl_ms: int = 0
+    """Time to live of items that are added; 0: unlimited."""
+    max_bytes: int = 0
+    """Read no more than these bytes of items, but at least one item; 0: not limited."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -172,6 +261,12 @@ def wait_of(request: Request) -> int:
     return decode_step(request.value).wait_ms
 
 
+def with_start(request: Request, start: int) -> Request:
+    """The same step, which reads from here on."""
+    step = msgspec.structs.replace(decode_step(request.value), index=start)
+    return msgspec.structs.replace(request, value=encode_step(step))
+
+
 def with_remaining_wait(request: Request, ms: int) -> Request:
     """The same step, which waits so much longer: it has waited elsewhere before."""
     step = msgspec.structs.replace(decode_step(request.value), wait_ms=ms)
@@ -193,6 +288,10 @@ def step_problem(map_name: str, op: Op, encoded: bytes, items: list[bytes]) -> s
         return f"{step.kind.name} takes one item"
     if step.kind is StepKind.LOOK and (step.index < 0 or len(items) > 1):
         return "LOOK passes over 0 or more items, and takes one item or none"
-    if step.wait_ms < 0 or step.max_size < 0:
-        return "a wait and a size are not negative"
+    if min(step.wait_ms, step.max_size, step.count, step.ttl_ms, step.max_bytes) < 0:
+        return "a wait, a size, a count and a time to live are not negative"
+    if step.kind is StepKind.READ_ITEMS and not step.count <= step.end <= BATCH_MAX:
+        return f"one request reads at most {BATCH_MAX} items, and at least as many as are wanted"
+    if step.kind is StepKind.RESERVE_IDS and not 1 <= step.count <= IDS_MAX:
+        return f"one request gets 1 to {IDS_MAX} ids"
     return ""

@@ -50,6 +50,8 @@ class Decision(msgspec.Struct, frozen=True):
     """Nothing rests on the answer, so without updates it waits for no read barrier (operations/T-5)."""
     refused: str = ""
     """Why it is rejected, having changed nothing; empty: it is not."""
+    published: Sequence[bytes] = ()
+    """Messages for the listeners of a topic."""
     repeatable: bool = False
     """The state shows that the request was applied, so its id need not be remembered (operations/T-7)."""
 
@@ -66,3 +68,7 @@ class Wait(NamedTuple):
     holder: bytes = b""
     key: tuple[str, bytes] = ("", b"")
     """The map and key that `holder` has locked."""
+    need: int = 0
+    """Nothing changes for it before the last sequence of its ringbuffer is this one."""
+    start: int | None = None
+    """It reads from this sequence on, because there is none as it was to start from; None: from there."""

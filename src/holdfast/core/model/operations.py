@@ -60,6 +60,7 @@ class Op(IntEnum):
     )
     ADD_TO_COLLECTION = 42  # the same of a step that stores items
     TAKE_FROM_COLLECTION = 43  # the same of a step that removes items
+    AWAIT_ITEMS = 44  # the same of a step that reads items, and may wait for them
 
 
 READS = frozenset(
@@ -76,6 +77,7 @@ READS = frozenset(
         Op.IS_EMPTY,
         Op.ASK,
         Op.READ_COLLECTION,
+        Op.AWAIT_ITEMS,
     }
 )
 
@@ -122,7 +124,9 @@ primary.
 """
 
 COLLECTION_CHANGES = frozenset({Op.ADD_TO_COLLECTION, Op.TAKE_FROM_COLLECTION})
-COLLECTION_STEPS = frozenset({Op.READ_COLLECTION, *COLLECTION_CHANGES})
+COLLECTION_WAITS = frozenset({Op.AWAIT_ITEMS, *COLLECTION_CHANGES})
+"""Steps that may wait for a change of their collection."""
+COLLECTION_STEPS = frozenset({Op.READ_COLLECTION, *COLLECTION_WAITS})
 
 BETWEEN_MEMBERS = frozenset({Op.PIN, *STEPS, *MOVING, *COLLECTION_STEPS})
 

@@ -15,8 +15,9 @@ class ChangedCollections:
         return bool(self._noted)
 
     def note(self, partition: int, name: str) -> None:
-        """The content of this map has changed. Does nothing if it holds the items of no collection."""
-        if collection_of(name) is not None:
+        """The content of this map has changed. Does nothing if no request waits for such a change."""
+        named = collection_of(name)
+        if named is not None and not named[0].is_spread:
             self._noted[partition, name] = None
 
     def take(self) -> list[tuple[int, str]]:

@@ -127,7 +127,7 @@ class Lane:
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
         """`ack_clients`: clients that collect acknowledgements of backups themselves; None: none do."""
-        self._me = me
+        self.me = me
         self._settings = settings
         self._out = out
         self.end_step = _nothing
@@ -357,11 +357,9 @@ class Lane:
             tells = change in (Change.SET, Change.CALL)
             value = update.value if tells else old if change is Change.EXPIRY else None
             word = update.key_hash or key_hash
-            self.heard(EntryEvent(kind, held.name, self._me, key, value, old, 1, word, number, copy.term))
+            self.heard(EntryEvent(kind, held.name, self.me, key, value, old, 1, word, number, copy.term))
         elif change is Change.CLEAR and held.name in self.listening:
-            self.heard(
-                EntryEvent(EventKind.INVALIDATED, held.name, self._me, sequence=number, term=copy.term)
-            )
+            self.heard(EntryEvent(EventKind.INVALIDATED, held.name, self.me, sequence=number, term=copy.term))
         return applied
 
     def invalidate_near_caches(self) -> None:
@@ -369,7 +367,7 @@ class Lane:
         may hold values that were never acknowledged.
         """
         for name in list(self.listening):
-            self.heard(EntryEvent(EventKind.INVALIDATED, name, self._me))
+            self.heard(EntryEvent(EventKind.INVALIDATED, name, self.me))
 
     @property
     def opened(self) -> int:
@@ -420,7 +418,7 @@ class Lane:
             word = key_hash or (held.state.hashes.get(key, 0) if key is not None and held.state.hashes else 0)
             term = held.lineage[-1][0] if held.lineage else 0
             self.heard(
-                EntryEvent(kind, held.name, self._me, key, value, old, count, word, held.updates.lwm, term)
+                EntryEvent(kind, held.name, self.me, key, value, old, count, word, held.updates.lwm, term)
             )
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:

@@ -38,6 +38,7 @@ from holdfast.core.model.operations import (
     MOVING,
     READS,
     EntryEvent,
+    EventKind,
     Op,
     Outcome,
     Request,
@@ -72,7 +73,7 @@ from holdfast.core.store.replica import AnyReplica
 T = TypeVar("T")
 _NO_MAP: frozenset[Op] = frozenset({Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE, *MOVING})
 """A closed map does not reject these as a whole."""
-_LISTING = frozenset({Op.GET_ALL, Op.READ_COLLECTION})
+_LISTING = frozenset({Op.GET_ALL, Op.READ_COLLECTION, Op.AWAIT_ITEMS})
 CLEARED_IN_PART = "not all items were removed, because their partition has moved or the call timeout was over"
 ANSWER_DROPPED = Outcome(
     Status.UNKNOWN, None, "it was applied, and its answer was too large to be kept for a repeated request"
@@ -90,6 +91,7 @@ class PrimaryCopy:
     """Requests on this member's partitions as primary. Implements `ReplicationEngine`."""
 
     def __init__(self, settings: Settings, out: Outbox, lane: Lane, moves: MovesInForce) -> None:
+        self._me = lane.me
         self._settings = settings
         self._moves = moves
         self._out = out
@@ -149,7 +151,7 @@ class PrimaryCopy:
             if closed:
                 done(CLOSED)
             else:
-                self._answer_read(copy, request, done)
+                self._answer_read(copy, request, done, late=late)
             return
         if request.id and self._answer_again(copy, request, done):
             return
@@ -298,22 +300,32 @@ class PrimaryCopy:
                 if self._lane.leading[partition] is not None:
                     self._delegate.collection_changed(partition, name)
 
-    def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided) -> None:
-        lane = self._lane
+    def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided, *, late: bool) -> None:
+        lane, unconfirmed = self._lane, False
         try:
             decision = self._decide(copy, request)
         except Exception as error:  # noqa: BLE001 - any error is an answer
             answer = failed(self._out, request, error)
         else:
-            assert type(decision) is Decision, "a read is decided at once"
+            if type(decision) is Wait:
+                if not late:
+                    done(decision)
+                    return
+                decision = Decision(decision.answer)
+            assert type(decision) is Decision, "a read is decided or waits"
+            unconfirmed = decision.unconfirmed
             looked = decision.updates or decision.used
             value = self._carry_out(copy, request, decision) if looked else decision.answer
             if decision.refused or (request.op in _LISTING and bytes_of(value) > self._answer_bytes):
                 answer = Outcome(Status.TOO_LARGE, None, decision.refused or too_long(self._answer_bytes))
             else:
                 answer = Outcome(Status.OK, value, "", self._position(copy, request))
-        if answer.status is Status.OK and lane.confirms_reads and lane.confirmed(target(request)):
-            self._rest_on(copy, request)
+        confirmed = lane.confirms_reads and lane.confirmed(target(request))
+        if answer.status is Status.OK and (confirmed or unconfirmed):
+            if confirmed:
+                self._rest_on(copy, request)
+            else:
+                lane.rest_on_writes(copy)
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
         else:
             done(answer)
@@ -346,7 +358,8 @@ class PrimaryCopy:
             if waits is not None:
                 return waits
             held = copy.maps.get(name)
-            return decide_step(held.state if held is not None else None, request)
+            state = held.state if held is not None else None
+            return decide_step(state, request, self._out.now_ns, self._out.wall_ms())
         if copy.locks.held and (decided := self._decide_by_locks(copy, request)) is not None:
             return decided
         held = copy.maps.get(name)
@@ -368,6 +381,9 @@ class PrimaryCopy:
             copy.locks.change(decision.locks)
         if decision.used:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
+        if request.map in self._lane.listening:
+            for item in decision.published:
+                self._lane.heard(EntryEvent(EventKind.ADDED, request.map, self._me, value=item))
         if not decision.updates:
             return decision.answer
         fill = decode_move_step(request.value) if request.op is Op.FILL else None

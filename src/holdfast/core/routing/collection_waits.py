@@ -1,15 +1,18 @@
-"""Requests that wait at a primary for a change of a collection: to poll an empty queue, or to add to a full one.
+"""Requests that wait at a primary for a change of a collection: to poll an empty queue, to add to a full one, or to
+read an item that a ringbuffer does not have yet.
 
 - routing/R-20: Requests that wait for the same collection are answered in the order of arrival. A change of it lets the
   first be decided again, then the next, up to one that still has to wait, which keeps its place. So the cost of a
   change depends on the requests that it serves, not on those that wait.
+- routing/R-22: All that wait for the same item of a ringbuffer get it: those that need the lowest sequence come first,
+  and requests that need a later one are not looked at. At most `WOKEN_MAX` are answered in a step, the others in the
+  next ones.
 - routing/R-21: A request whose client has gone waits no longer, so that it takes no item. It is also sent to no other
   primary. An item that was taken before the member knew is lost with the client.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
@@ -19,21 +22,59 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.routing.pending import Asker, Parked
 
-_Line = OrderedDict[int, Parked]
-"""Requests with one operation on one collection, by number, first come first."""
 WAIT_SHARE = 2
 """The call timeout divided by this is the longest wait for a change; `limits.waiting_requests` divided by it is the
 largest number of requests that wait for changes of collections.
 """
+WOKEN_MAX = 200
 _SPARE = 1000
 """So many deadlines of requests that wait no longer may stay."""
+
+
+class WaitingLine:
+    """Requests with one operation on one collection: those with the smallest need first, then first come first."""
+
+    __slots__ = ("_order", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Parked] = {}
+        self._order: list[tuple[int, int]] = []
+        """A heap of needs and numbers, also of some requests that wait no longer."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def __iter__(self) -> Iterator[Parked]:
+        return iter(self._waiting.values())
+
+    def add(self, parked: Parked) -> None:
+        self._waiting[parked.number] = parked
+        heappush(self._order, (_need(parked), parked.number))
+        if len(self._order) > 2 * len(self._waiting) + _SPARE:
+            self._order = sorted((_need(one), number) for number, one in self._waiting.items())
+
+    def remove(self, parked: Parked) -> None:
+        del self._waiting[parked.number]
+
+    @property
+    def first(self) -> Parked:
+        while True:
+            need, number = self._order[0]
+            parked = self._waiting.get(number)
+            if parked is not None and _need(parked) == need:
+                return parked
+            heappop(self._order)
+
+
+def _need(parked: Parked) -> int:
+    return parked.wait.need if parked.wait is not None else 0
 
 
 class CollectionWaits:
     def __init__(self, limits: LimitSettings) -> None:
         self._timeout_ns = limits.call_timeout_ms * MILLISECOND
         self._most = limits.waiting_requests // WAIT_SHARE
-        self._lines: dict[int, dict[tuple[str, Op], _Line]] = {}
+        self._lines: dict[int, dict[tuple[str, Op], WaitingLine]] = {}
         """By partition."""
         self._by_asker: dict[Asker, Parked] = {}
         self._ends: list[tuple[int, int, Parked]] = []
@@ -41,6 +82,8 @@ class CollectionWaits:
         self._numbered = 0
         self.elsewhere: dict[Asker, Parked] = {}
         """Steps that another member decides, or that wait for a primary."""
+        self.unfinished: dict[tuple[int, str], None] = {}
+        """Partitions and ringbuffers that have more readers to wake (routing/R-22)."""
 
     def __len__(self) -> int:
         """Those that wait here."""
@@ -69,18 +112,13 @@ class CollectionWaits:
         parked.request = with_remaining_wait(parked.request, left_ms)
 
     def add(self, parked: Parked) -> None:
-        """To the end of its line; to the beginning if it has had a place there."""
+        """To the end of its line; to its former place if it has had one there."""
         request = parked.request
-        line = self._lines.setdefault(request.partitions[0], {}).setdefault(
-            (request.map, request.op), OrderedDict()
-        )
-        again = parked.number > 0
-        if not again:
+        lines = self._lines.setdefault(request.partitions[0], {})
+        if not parked.number:
             self._numbered = parked.number = self._numbered + 1
-        line[parked.number] = parked
+        lines.setdefault((request.map, request.op), WaitingLine()).add(parked)
         self.elsewhere.pop(parked.asker, None)
-        if again:
-            line.move_to_end(parked.number, last=False)
         assert parked.asker not in self._by_asker, "an asker waits for one answer"
         self._by_asker[parked.asker] = parked
         heappush(self._ends, (parked.until_ns, parked.number, parked))
@@ -95,7 +133,7 @@ class CollectionWaits:
         request = parked.request
         partition, which = request.partitions[0], (request.map, request.op)
         lines = self._lines[partition]
-        del lines[which][parked.number]
+        lines[which].remove(parked)
         if not lines[which]:
             del lines[which]
         if not lines:
@@ -104,18 +142,29 @@ class CollectionWaits:
 
     def woken(self, partition: int, name: str) -> Iterator[Parked]:
         """The collection has changed: those to be decided again, before the next one is taken (routing/R-20)."""
-        for op in (Op.TAKE_FROM_COLLECTION, Op.ADD_TO_COLLECTION):
+        for op in (Op.TAKE_FROM_COLLECTION, Op.ADD_TO_COLLECTION, Op.AWAIT_ITEMS):
+            count = 0
             while line := self._lines.get(partition, {}).get((name, op)):
-                first = next(iter(line.values()))
+                if op is Op.AWAIT_ITEMS and count >= WOKEN_MAX:
+                    self.unfinished[partition, name] = None
+                    break
+                count += 1
+                first = line.first
                 self._remove(first)
                 yield first
-                if self._waits(first):
+                if self._waits(first) and self._lines[partition][name, op].first is first:
                     break
+
+    def take_unfinished(self) -> list[tuple[int, str]]:
+        """Partitions and ringbuffers; none is left."""
+        found = list(self.unfinished)
+        self.unfinished.clear()
+        return found
 
     def take_all(self, partition: int) -> list[Parked]:
         """Those of this partition wait here no longer; in the order of arrival."""
         lines = self._lines.get(partition, {})
-        found = sorted((one for line in lines.values() for one in line.values()), key=_number)
+        found = sorted((one for line in lines.values() for one in line), key=_number)
         return self.take_these(found)
 
     def take_due(self, now_ns: int) -> list[Parked]:

@@ -46,13 +46,14 @@ import msgspec
 
 from holdfast.config import LimitSettings, Settings
 from holdfast.core.messages import Answer, Forward, Withdrawals, ZoneForward
-from holdfast.core.model.collections import is_set
+from holdfast.core.model.collections import is_set, with_start
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.notices import LockAwaited
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import (
     COLLECTION_CHANGES,
+    COLLECTION_WAITS,
     MOVING,
     READS,
     WHOLE,
@@ -229,7 +230,7 @@ class Router:
             )
             assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
-            if request.op in COLLECTION_CHANGES:
+            if request.op in COLLECTION_WAITS:
                 self._collections.elsewhere[parked.asker] = parked
                 parked.ticket = ticket
                 self._collections.limit_wait(parked, self._out.now_ns)
@@ -259,7 +260,7 @@ class Router:
         if not self._keep(parked):
             return
         if not parked.until_ns:
-            if parked.request.op in COLLECTION_CHANGES:
+            if parked.request.op in COLLECTION_WAITS:
                 parked.until_ns = self._collections.end_of_wait(parked, wait.ms)
             else:
                 # It may have waited for its partition before.
@@ -269,10 +270,12 @@ class Router:
             if wait.waiter:
                 self._out.notify(LockAwaited())
         parked.wait = wait
+        if wait.start is not None:
+            parked.request = with_start(parked.request, wait.start)
         assert parked.until_ns <= parked.deadline_ns, (
             "a request waits no longer than its asker (routing/R-11)"
         )
-        if parked.request.op in COLLECTION_CHANGES:
+        if parked.request.op in COLLECTION_WAITS:
             self._collections.add(parked)
         else:
             self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
@@ -287,9 +290,11 @@ class Router:
             self._dispatch(parked)
 
     def collection_changed(self, partition: int, name: str) -> None:
-        """See routing/R-20."""
+        """See routing/R-20, routing/R-22."""
         for parked in self._collections.woken(partition, name):
             self._dispatch(parked)
+        if self._collections.unfinished:
+            self._waiting.look_in(MILLISECOND)
 
     def withdraw(self, asker: Asker) -> None:
         """The client of this request has gone: if it waits, it waits no longer (routing/R-21)."""
@@ -313,7 +318,7 @@ class Router:
     def _park(self, partition: int, parked: Parked) -> None:
         parked.number = parked.ticket = 0
         if self._keep(parked):
-            if parked.request.op in COLLECTION_CHANGES:
+            if parked.request.op in COLLECTION_WAITS:
                 self._collections.elsewhere[parked.asker] = parked
             self._parked.setdefault(partition, []).append(parked)
             self._waiting.look_in(RETRY_NS)
@@ -322,7 +327,7 @@ class Router:
         """Count it among those that wait, or reject it (routing/R-6)."""
         if not parked.size and _is_counted(parked):
             size = size_of(parked.request)
-            waits = parked.request.op in COLLECTION_CHANGES and self._collections.are_many(parked.request)
+            waits = parked.request.op in COLLECTION_WAITS and self._collections.are_many(parked.request)
             if waits or not self._waiting.enter(size):
                 self._answer(parked, FULL)
                 return False
@@ -407,7 +412,7 @@ class Router:
         sent = (
             each
             for each in self._sent.values()
-            if each[1].until_ns <= now_ns or each[1].request.op not in COLLECTION_CHANGES
+            if each[1].until_ns <= now_ns or each[1].request.op not in COLLECTION_WAITS
         )
         if parked or self._sent or delayed:
             yield from parked_since(before_ns, self._timeout_ns, parked.values(), sent, delayed.values())
@@ -575,6 +580,9 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _look_at_delayed(self, now_ns: int) -> None:
+        for partition, name in self._collections.take_unfinished():
+            if self._replication.leads(partition):
+                self.collection_changed(partition, name)
         for parked in self._collections.take_due(now_ns):
             self._dispatch(parked)
         for partition, waiting in list(self._delayed.items()):
