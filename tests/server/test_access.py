@@ -274,7 +274,7 @@ def test_each_name_of_a_request_is_looked_at() -> None:
     assert why(user, "Client.createProxies", proxies=[("a", service)]) == ""
     assert "'b'" in why(user, "Client.createProxies", proxies=[("a", service), ("b", service)])
     assert why(user, "Client.createProxy", name="a", service=service) == ""
-    assert "topicService" in why(user, "Client.createProxy", name="a", service="hz:impl:topicService")
+    assert "executorService" in why(user, "Client.createProxy", name="a", service="hz:impl:executorService")
     assert "queue 'a'" in why(user, "Client.createProxy", name="a", service="hz:impl:queueService")
     assert why(rights("queue a read"), "Client.createProxy", name="a", service="hz:impl:queueService") == ""
     assert "'remove'" in why(rights("queue a read"), "Queue.poll", name="a")

@@ -15,6 +15,7 @@ from collections.abc import Container, Iterator
 from typing import Literal, NamedTuple, Protocol, assert_never
 
 from holdfast.actions.operator_action import OperatorAction
+from holdfast.config import RELIABLE_TOPIC_PREFIX
 from holdfast.config.permissions import UNNAMED, Action, Kind
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.transaction_orders import (
@@ -93,6 +94,7 @@ open
     Client.localBackupListener Client.fetchSchema Client.getDistributedObjects Client.addDistributedObjectListener
     Client.removeDistributedObjectListener Client.removePartitionLostListener Client.removeMigrationListener
     Map.removeEntryListener Map.removePartitionLostListener Queue.removeListener List.removeListener Set.removeListener
+    Topic.removeMessageListener ReplicatedMap.removeEntryListener PNCounter.getConfiguredReplicaCount
 somewhere map put
     Client.sendSchema Client.sendAllSchemas
 object known
@@ -172,6 +174,39 @@ set read remove
     TransactionalSet.remove
 set read
     TransactionalSet.size
+ringbuffer read
+    Ringbuffer.size Ringbuffer.tailSequence Ringbuffer.headSequence Ringbuffer.capacity Ringbuffer.remainingCapacity
+    Ringbuffer.readOne Ringbuffer.readMany
+ringbuffer put
+    Ringbuffer.add Ringbuffer.addAll
+topic put
+    Topic.publish Topic.publishAll
+topic listen
+    Topic.addMessageListener
+replicated-map read
+    ReplicatedMap.size ReplicatedMap.isEmpty ReplicatedMap.containsKey ReplicatedMap.containsValue ReplicatedMap.get
+    ReplicatedMap.keySet ReplicatedMap.values ReplicatedMap.entrySet
+replicated-map read put
+    ReplicatedMap.put
+replicated-map put
+    ReplicatedMap.putAll
+replicated-map read remove
+    ReplicatedMap.remove
+replicated-map remove
+    ReplicatedMap.clear
+replicated-map read listen
+    ReplicatedMap.addEntryListenerToKeyWithPredicate ReplicatedMap.addEntryListenerWithPredicate
+    ReplicatedMap.addEntryListenerToKey ReplicatedMap.addEntryListener
+pn-counter read
+    PNCounter.get
+pn-counter read put
+    PNCounter.add
+flake-id-generator put
+    FlakeIdGenerator.newIdBatch
+cardinality-estimator read
+    CardinalityEstimator.estimate
+cardinality-estimator put
+    CardinalityEstimator.add
 map read
     TransactionalMap.containsKey TransactionalMap.get TransactionalMap.size TransactionalMap.isEmpty
     TransactionalMap.keySet TransactionalMap.keySetWithPredicate TransactionalMap.values
@@ -216,6 +251,13 @@ SERVICES: dict[str, Kind] = {
     "hz:impl:queueService": Kind.QUEUE,
     "hz:impl:listService": Kind.LIST,
     "hz:impl:setService": Kind.SET,
+    "hz:impl:ringbufferService": Kind.RINGBUFFER,
+    "hz:impl:topicService": Kind.TOPIC,
+    "hz:impl:reliableTopicService": Kind.RELIABLE_TOPIC,
+    "hz:impl:replicatedMapService": Kind.REPLICATED_MAP,
+    "hz:impl:PNCounterService": Kind.PN_COUNTER,
+    "hz:impl:flakeIdGeneratorService": Kind.FLAKE_ID_GENERATOR,
+    "hz:impl:cardinalityEstimatorService": Kind.CARDINALITY_ESTIMATOR,
 }
 """Services of the Hazelcast protocol, with the kind of their objects."""
 
@@ -252,7 +294,7 @@ def call_rejection(rights: Rights, call: AnyCall) -> str:
                 actions = [*actions, READ]  # A listener's events contain values (server/P-2).
             names = call.names if kind == "maps" else [call.name]
             needs = (
-                Needed(Kind(kind.removesuffix("s")), _name_of(kind, name), Action(action))
+                Needed(*permission_of(Kind(kind.removesuffix("s")), _name_of(kind, name)), Action(action))
                 for name in names
                 for action in actions
             )
@@ -266,10 +308,18 @@ def _name_of(kind: str, name: str) -> str:
     return "" if Kind(kind.removesuffix("s")) in UNNAMED else name
 
 
+def permission_of(kind: Kind, name: str) -> tuple[Kind, str]:
+    """Kind and name in the rules for this object: the ringbuffer of a reliable topic is part of the topic."""
+    if kind is Kind.RINGBUFFER and name.startswith(RELIABLE_TOPIC_PREFIX):
+        return Kind.RELIABLE_TOPIC, name.removeprefix(RELIABLE_TOPIC_PREFIX)
+    return kind, name
+
+
 def _object_rejection(rights: Rights, what: str, action: str, name: str, service: str) -> str:
     kind = SERVICES.get(service)
     if kind is None:
         return _refused(rights, f"{what}: no rule can permit objects of {service[:SHOWN_MAX]}")
+    kind, name = permission_of(kind, name)
     if action != "known":
         return _rejection(rights, Needed(kind, name, Action(action)), what)
     if rights.knows(kind, name):

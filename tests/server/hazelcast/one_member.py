@@ -17,7 +17,7 @@ from tests.server.local_copies import LocalCopies
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.actions.show_status import ShowStatus
-from holdfast.config import CollectionSettings, MapSettings, Settings
+from holdfast.config import MapSettings, Settings, StructureSettings
 from holdfast.core.collections.collection_steps import decide_step
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -267,7 +267,7 @@ class OneMemberCollections:
                     self.waiting.remove(waits)
                     waits[1](Outcome(Status.OK, decided.answer))
 
-    def settings(self, name: str) -> CollectionSettings | None:
+    def settings(self, name: str) -> StructureSettings | None:
         return self.configured.collection(name)
 
 
@@ -572,14 +572,18 @@ class OneMemberGrid:
 
     def step(self, request: Request) -> Decision | Wait:
         held = self.copies[request.partitions[0]].open(request.map)
-        decided = decide_step(held.state, request)
+        decided = decide_step(held.state, request, self.now, self.wall_ms())
         if isinstance(decided, Decision):
+            for message in decided.published:
+                self.tell(held, EventKind.ADDED, None, message, None)
             for update in decided.updates:
                 old = held.state.entries.get(update.key)
                 if update.change is Change.CLEAR:
                     for key, value in held.state.entries.items():
                         self.tell(held, EventKind.REMOVED, key, None, value)
-                record = Record(held.name, held.updates.next(), update.change, update.key, update.value)
+                record = Record(
+                    held.name, held.updates.next(), update.change, update.key, update.value, update.ttl_ms
+                )
                 held.state.apply(record, self.now)
                 if update.kind is not None:
                     value = update.value if update.change is Change.SET else None

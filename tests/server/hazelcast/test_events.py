@@ -291,8 +291,10 @@ def test_objects_come_and_go(wire: Wire, grid: OneMemberGrid) -> None:
 
 
 def test_other_structures_are_refused_by_name(wire: Wire) -> None:
-    with pytest.raises(AnsweredError, match=r"Topic \(hz:impl:topicService\) is not supported") as refused:
-        wire.ask(client_create_proxy_codec, "q", "hz:impl:topicService")
+    with pytest.raises(
+        AnsweredError, match=r"Executor \(hz:impl:executorService\) is not supported"
+    ) as refused:
+        wire.ask(client_create_proxy_codec, "q", "hz:impl:executorService")
     assert refused.value.code == 61
 
 

@@ -282,7 +282,7 @@ def test_unsupported_messages_are_named(wire: Wire) -> None:
     for kind, name in (
         (0x011000, "Map.lock"),
         (0x012900, "Map.addIndex"),
-        (0x040100, "Topic.publish"),
+        (0x080100, "ExecutorService.shutdown"),
         (0x210400, "Sql.execute"),
         (0x140100, "XATransaction.clearRemote"),
         (0x130600, "Cache.createConfig"),

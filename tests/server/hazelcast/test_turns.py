@@ -67,6 +67,8 @@ SINGLE: dict[str, bytes] = {
     "value": stored(2),
     "expected": stored(3),
     "predicate": stored(4),
+    "filter": stored(4),
+    "version": frame(bytes(25)),
     "cluster_name": text("dev"),
     "username": text("u"),
     "password": text("p"),

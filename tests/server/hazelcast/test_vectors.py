@@ -100,10 +100,10 @@ def test_entry_event() -> None:
 
 def test_error() -> None:
     session, sent = connect(OneMemberGrid(3))
-    topic_publish = bytes.fromhex("1600000000e1 000104000c00000000000000ffffffff")
-    session.receive(topic_publish)
+    shut_down = bytes.fromhex("1600000000e1 000108000c00000000000000ffffffff")
+    session.receive(shut_down)
     name = b"java.lang.UnsupportedOperationException"
-    words = b"Topic.publish is not supported by Holdfast (docs/compatibility.md lists what is)"
+    words = b"ExecutorService.shutdown is not supported by Holdfast (docs/compatibility.md lists what is)"
     assert sent == [
         bytes.fromhex("1300000000c0 000000000c00000000000000 00 060000000010 060000000010 0a0000000000 3d000000")
         + (6 + len(name)).to_bytes(4, "little") + b"\0\0" + name

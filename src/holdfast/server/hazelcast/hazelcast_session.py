@@ -37,9 +37,13 @@ from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast import schema_requests as schemas
 from holdfast.server.hazelcast.collections import (
+    counter_requests,
     list_requests,
     queue_requests,
+    replicated_maps,
+    ringbuffer_requests,
     set_requests,
+    topic_requests,
     transactional_requests,
 )
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
@@ -106,9 +110,23 @@ def _nothing_to_undo() -> None:
     return None
 
 
-_COLLECTIONS = {**queue_requests.MESSAGES, **list_requests.MESSAGES, **set_requests.MESSAGES}
+_COLLECTIONS = {
+    **queue_requests.MESSAGES,
+    **list_requests.MESSAGES,
+    **set_requests.MESSAGES,
+    **ringbuffer_requests.MESSAGES,
+    **topic_requests.MESSAGES,
+    **replicated_maps.MESSAGES,
+    **counter_requests.MESSAGES,
+}
 _SERVICES_OF_COLLECTIONS = frozenset(kind >> 16 for kind in (*_COLLECTIONS, *transactional_requests.MESSAGES))
-_ITEM_LISTENERS = {**queue_requests.LISTENERS, **list_requests.LISTENERS, **set_requests.LISTENERS}
+_ITEM_LISTENERS = {
+    **queue_requests.LISTENERS,
+    **list_requests.LISTENERS,
+    **set_requests.LISTENERS,
+    **topic_requests.LISTENERS,
+    **replicated_maps.LISTENERS,
+}
 MESSAGES: dict[int, RequestKind] = {
     **authentication.MESSAGES,
     **views.MESSAGES,

@@ -75,9 +75,11 @@ def many(call: Call, value: Value) -> Made:
     return listed(call, cast("list[bytes]", value or []))
 
 
-def listed(call: Call, values: Iterable[bytes], before: bytes = b"") -> Generator[None, None, bytes]:
-    """Like `many`, in slices; `before`: frames that come first."""
-    pieces = [response(call.kind + 1, call.correlation), before, BEGIN]
+def listed(
+    call: Call, values: Iterable[bytes], before: bytes = b"", *, fixed: bytes = b"", after: bytes = b""
+) -> Generator[None, None, bytes]:
+    """Like `many`, in slices; `before`, `after`: frames that come first and last; `fixed`: parameters of fixed size."""
+    pieces = [response(call.kind + 1, call.correlation, fixed), before, BEGIN]
     rest = iter(values)
     while part := list(islice(rest, SLICE_ITEMS)):
         sizes = list(map(len, part))
@@ -85,8 +87,12 @@ def listed(call: Call, values: Iterable[bytes], before: bytes = b"") -> Generato
             if len(pieces) > 3:
                 yield
             pieces.append(b"".join(map(data, part[begin:end])))
-    pieces.append(END)
+    pieces += (END, after) if after else (END,)
     return message(pieces)
+
+
+def long_number(call: Call, value: Value) -> bytes:
+    return message([response(call.kind + 1, call.correlation, LONG.pack(cast("int", value)))])
 
 
 def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
@@ -168,7 +174,7 @@ def _get_all(talk: Conversation, call: Call) -> None:
     )
 
 
-def _put_all(talk: Conversation, call: Call) -> None:
+def put_all(talk: Conversation, call: Call) -> None:
     # Unless the client has grouped the entries, their partitions are not known yet, so it may be any.
     named = [talk.partition_of(call)] if call.partition != -1 and call.keys else talk.every_partition
     talk.require(Request(Op.PUT_ALL, call.name, named), call.size)
@@ -279,7 +285,7 @@ _ROWS: list[tuple[int, str, Handler]] = [
     (0x012800, "| name predicate", whole(Op.ENTRIES, many)),
     (0x012A00, "| name", whole(Op.SIZE, number)),
     (0x012B00, "| name", whole(Op.IS_EMPTY, truth)),
-    (0x012C00, "| name entries", _put_all),
+    (0x012C00, "| name entries", put_all),
     (0x012D00, "| name", whole(Op.CLEAR, nothing)),
     (0x013E00, "| name predicate", whole(Op.CLEAR, nothing)),  # remove all that satisfy the predicate
 ]

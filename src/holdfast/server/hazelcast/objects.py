@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import cast
 
-from holdfast.config import INTERNAL
+from holdfast.config import INTERNAL, RELIABLE_TOPIC_PREFIX
 from holdfast.config.permissions import Action, Kind
 from holdfast.core.model.collections import CollectionKind, collection_of, partition_of_name
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
-from holdfast.server.access import SERVICES
+from holdfast.server.access import SERVICES, permission_of
 from holdfast.server.flow import REQUEST_UNITS, SLICE_ITEMS
 from holdfast.server.hazelcast.collections.collection_requests import check_collection
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
@@ -66,8 +66,7 @@ def _map_of(talk: Conversation, name: str, service: str) -> str:
         service = service[:SERVICE_SHOWN_MAX]
         raise CallRefused(
             UNSUPPORTED,
-            f"{_words(service)} ({service}) is not supported by Holdfast: of its structures, only maps, queues, lists "
-            "and sets are",
+            f"{_words(service)} ({service}) is not supported by Holdfast",
         )
     if kind is Kind.MAP:
         reject_reserved(name)
@@ -121,7 +120,7 @@ def _noting(talk: Conversation, names: list[str]) -> Iterator[Request | None]:
         if place % NAMES_PER_SLICE == NAMES_PER_SLICE - 1:
             yield None
         _, kind, shown = _listed(name)
-        if not rights.may(Action.PUT, kind, shown):
+        if not rights.may(Action.PUT, *permission_of(kind, shown)):
             continue
         request = _on(talk, Op.PUT_IF_ABSENT, name)
         if _waits(talk, request.partitions[0]):
@@ -142,15 +141,29 @@ def _destroy(talk: Conversation, call: Call) -> None:
     name = _map_of(talk, call.name, call.service)
     if talk.grid.passive:
         raise CallRefused(*refusal(Outcome(Status.PASSIVE)))
-    collected = collection_of(name) is not None
-    partitions = (
-        [partition_of_name(call.name, talk.grid.partition_count)] if collected else talk.every_partition
-    )
-    destroy = Request(Op.DESTROY, name, partitions)
-    talk.require(destroy)
-    # End listeners before entries are removed; they get no events of the destruction.
-    talk.grid.end_listeners(name)
-    talk.execute_all(call, [destroy, _on(talk, Op.DELETE, name)], lambda _: nothing(call, None))
+    names = [name]
+    if SERVICES[call.service] is Kind.RELIABLE_TOPIC:
+        names.append(CollectionKind.RINGBUFFER.map_of(RELIABLE_TOPIC_PREFIX + call.name))
+    destroying = [Request(Op.DESTROY, one, _partitions_of(talk, one)) for one in names]
+    for destroy in destroying:
+        refused = talk.grid.rejection(destroy)
+        if refused is not None and refused.status is Status.NO_DATA_MEMBER:
+            talk.send(nothing(call, None))
+            return
+        talk.require(destroy)
+    for one in names:
+        # End listeners before entries are removed; they get no events of the destruction.
+        talk.grid.end_listeners(one)
+    forgetting = [_on(talk, Op.DELETE, one) for one in names]
+    talk.execute_all(call, [*destroying, *forgetting], lambda _: nothing(call, None))
+
+
+def _partitions_of(talk: Conversation, name: str) -> list[int]:
+    """The partitions with entries of a map, which may hold the items of a collection."""
+    named = collection_of(name)
+    if named is None or named[0].is_spread:
+        return talk.every_partition
+    return [partition_of_name(named[1], talk.grid.partition_count)]
 
 
 def _list(talk: Conversation, call: Call) -> None:
@@ -162,7 +175,7 @@ def _list(talk: Conversation, call: Call) -> None:
         knows = talk.rights.knows
         for name in sorted(names):
             service, kind, shown = _listed(name)
-            if not (kind is Kind.MAP and name.startswith(INTERNAL)) and knows(kind, shown):
+            if not (kind is Kind.MAP and name.startswith(INTERNAL)) and knows(*permission_of(kind, shown)):
                 frames += (BEGIN, text(service), text(shown), END)
         frames.append(END)
         return message(frames)
@@ -170,7 +183,7 @@ def _list(talk: Conversation, call: Call) -> None:
     talk.execute(call, Request(Op.ENTRIES, OBJECTS_MAP, talk.every_partition), answer)
 
 
-NO_ROOM_FOR_NAMES = frozenset({Status.NO_ROOM, Status.NO_MEMORY})
+NO_ROOM_FOR_NAMES = frozenset({Status.NO_ROOM, Status.NO_MEMORY, Status.NO_DATA_MEMBER})
 _EVENT_TYPES = {EventKind.ADDED: "CREATED", EventKind.REMOVED: "DESTROYED"}
 
 
@@ -181,7 +194,7 @@ def _add_listener(talk: Conversation, call: Call) -> None:
         if kind is None or name is None:
             return
         service, of, shown = _listed(name)
-        if talk.rights.knows(of, shown):
+        if talk.rights.knows(*permission_of(of, shown)):
             talk.send(
                 message(
                     [

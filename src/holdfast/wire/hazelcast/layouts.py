@@ -93,6 +93,16 @@ class Call:
     index: int = 0
     end: int = 0
     """End of a part of a list, or the largest number of items to take."""
+    sequence: int = 0
+    count: int = 0
+    overflow: int = 0
+    """The policy of a ringbuffer that is full."""
+    number: int = 0
+    """To be added to a counter, or a hash."""
+    get_before: bool = False
+    """Whether the response has the value of a counter before the change."""
+    version: int = 0
+    """The latest version of a counter that the client has seen."""
     schema_id: int = 0
     schemas: list[Schema] = field(default_factory=list)
 
@@ -123,6 +133,11 @@ FIXED: dict[str, str] = {
     "batch": "i",
     "index": "i",
     "end": "i",
+    "sequence": "q",
+    "count": "i",
+    "overflow": "i",
+    "number": "q",
+    "get_before": "?",
 }
 """Fixed-size parameters: name and the code of `struct`. Those coded `x` are skipped as unneeded."""
 
@@ -182,6 +197,12 @@ def read_data(frames: FrameReader) -> tuple[bytes, int]:
 
 def _data(frames: FrameReader, _: Call) -> bytes:
     return read_data(frames)[0]
+
+
+def _nullable_data(frames: FrameReader, _: Call) -> bytes:
+    """Empty: null."""
+    flags, payload = frames.next()
+    return b"" if flags & IS_NULL else payload[4:]
 
 
 def _key(frames: FrameReader, call: Call) -> bytes:
@@ -265,6 +286,17 @@ def _pointers(frames: FrameReader, _: Call) -> list[tuple[int, int]]:
     return list(_PAIR.iter_unpack(payload))
 
 
+_TIMESTAMP = Struct("<17xq")
+
+
+def _version(frames: FrameReader, _: Call) -> int:
+    """The client knows a version for each replica of a counter; Holdfast's counters have one."""
+    _flags, payload = frames.next()
+    if len(payload) % _TIMESTAMP.size or len(payload) > _PAIRS_MAX * _TIMESTAMP.size:
+        raise ProtocolError("the timestamps of a counter are pairs of a UUID and a number")
+    return max((version for (version,) in _TIMESTAMP.iter_unpack(payload)), default=0)
+
+
 def read_schema(frames: FrameReader) -> Schema:
     """The schema in the next frames. Raises ProtocolError, CallRefused."""
     work = reading_schema(frames)
@@ -330,6 +362,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "entries": ("values", _entries),
     "items": ("values", _items),
     "predicate": ("predicate", _data),
+    "filter": ("predicate", _nullable_data),
     "cluster_name": ("cluster_name", _text),
     "username": ("username", _nullable_text),
     "password": ("password", _nullable_text),
@@ -343,6 +376,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "schemas": ("schemas", _all_schemas),
     "names": ("names", _names),
     "pointers": ("pointers", _pointers),
+    "version": ("version", _version),
 }
 """Variable-size parameters: name, attribute of `Call`, and reader."""
 

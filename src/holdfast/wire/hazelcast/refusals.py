@@ -28,12 +28,14 @@ BAD_STATE = ErrorCode(27, "java.lang.IllegalStateException")
 OUT_OF_BOUNDS = ErrorCode(29, "java.lang.IndexOutOfBoundsException")
 MAX_SIZE = ErrorCode(43, "com.hazelcast.map.ReachedMaxSizeException")
 AGAIN = ErrorCode(46, "com.hazelcast.spi.exception.RetryableHazelcastException")
+STALE_SEQUENCE = ErrorCode(51, "com.hazelcast.ringbuffer.StaleSequenceException")
 TRANSACTION = ErrorCode(56, "com.hazelcast.transaction.TransactionException")
 TRANSACTION_NOT_ACTIVE = ErrorCode(57, "com.hazelcast.transaction.TransactionNotActiveException")
 ACCESS_CONTROL = ErrorCode(64, "java.security.AccessControlException")
 UNSUPPORTED = ErrorCode(61, "java.lang.UnsupportedOperationException")
 NO_DATA_MEMBER = ErrorCode(67, "com.hazelcast.partition.NoDataMemberInClusterException")
 INDETERMINATE = ErrorCode(80, "com.hazelcast.core.IndeterminateOperationStateException")
+CONSISTENCY_LOST = ErrorCode(84, "com.hazelcast.core.ConsistencyLostException")
 
 SEE = "docs/compatibility.md lists what is"
 """End of every error about something unsupported."""

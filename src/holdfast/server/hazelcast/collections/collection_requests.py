@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, cast
 
+import msgspec
+
+from holdfast.config import CollectionSettings
 from holdfast.core.model.collections import (
-    NAME_MAX,
+    FOREVER_MS,
     CollectionKind,
     CollectionStep,
     StepKind,
     encode_step,
     partition_of_name,
 )
-from holdfast.core.model.levels import COLLECTIONS
+from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Request, Value
 from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE
-from holdfast.server.hazelcast.conversation import Conversation, Handler, RequestKind
+from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
 from holdfast.server.hazelcast.maps import Answering
 from holdfast.wire.hazelcast.hazelcast_frames import message, response
 from holdfast.wire.hazelcast.layouts import Call, RequestLayout
@@ -46,14 +49,14 @@ class Row(NamedTuple):
 
 def check_collection(talk: Conversation, kind: CollectionKind, name: str) -> None:
     """Raises CallRefused if there cannot be such a collection in this cluster."""
-    if talk.grid.level < COLLECTIONS:
+    if talk.grid.level < kind.level:
         raise CallRefused(
             BAD_STATE,
-            f"{kind}s need feature level {COLLECTIONS} of the cluster, which has {talk.grid.level}: when all members "
+            f"{kind}s need feature level {kind.level} of the cluster, which has {talk.grid.level}: when all members "
             "run a build that can do it, an operator raises it with `holdfast cluster upgrade`",
         )
-    if not 1 <= len(name) <= NAME_MAX:
-        raise CallRefused(BAD_ARGUMENT, f"the name of a {kind} has 1 to {NAME_MAX} characters")
+    if not 1 <= len(name) <= kind.name_max:
+        raise CallRefused(BAD_ARGUMENT, f"the name of a {kind} has 1 to {kind.name_max} characters")
 
 
 def step_request(
@@ -69,7 +72,42 @@ def step_request(
 def max_size(talk: Conversation, kind: CollectionKind, name: str) -> int:
     """Largest number of items; 0: unlimited."""
     chosen = talk.grid.collections.settings(kind.map_of(name))
-    return chosen.max_size if chosen is not None else 0
+    return chosen.max_size if isinstance(chosen, CollectionSettings) else 0
+
+
+def execute_waiting(
+    talk: Conversation,
+    call: Call,
+    kind: CollectionKind,
+    step: CollectionStep,
+    items: Sequence[bytes],
+    timeout_ms: int,
+    answer: Answering,
+) -> None:
+    """Make a request until it succeeds, or `timeout_ms` are over (0: once; `FOREVER_MS`: without end)."""
+    endless = timeout_ms == FOREVER_MS
+    end_ns = talk.grid.now_ns() + timeout_ms * MILLISECOND
+
+    def left_ms() -> int:
+        left_ns = end_ns - talk.grid.now_ns()
+        return FOREVER_MS if endless else max(0, -(-left_ns // MILLISECOND))
+
+    def ask(wait_ms: int) -> None:
+        made = msgspec.structs.replace(step, wait_ms=min(wait_ms, FOREVER_MS))
+        talk.execute_waiting(call, step_request(talk, kind, call.name, made, items), answered)
+
+    def answered(value: Value) -> Made:
+        # Neither an item nor room was there, as far as the request has waited.
+        again = (value is None or value is False) and timeout_ms > 0
+        wait_ms = left_ms() if again else 0
+        return _once_more(lambda: ask(wait_ms)) if wait_ms else answer(call, value)
+
+    ask(timeout_ms)
+
+
+def _once_more(ask: Callable[[], None]) -> Generator[None, None, None]:
+    yield
+    ask()
 
 
 def messages(kind: CollectionKind, rows: Sequence[Row]) -> dict[int, RequestKind]:

@@ -6,62 +6,24 @@ until the client's timeout is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-
-import msgspec
-
 from holdfast.core.model.collections import FOREVER_MS, CollectionKind, CollectionStep, StepKind
-from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Value
 from holdfast.server.hazelcast.collections.collection_requests import (
     ALL,
     Row,
+    execute_waiting,
     is_zero,
     max_size,
     messages,
     step_request,
 )
 from holdfast.server.hazelcast.collections.item_events import listener_messages
-from holdfast.server.hazelcast.conversation import Conversation, Made, RequestKind
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.maps import Answering, many, nothing, number, truth, value_or_null
 from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 
 QUEUE = CollectionKind.QUEUE
 UNLIMITED = 0x7FFF_FFFF
-
-
-def _wait(
-    talk: Conversation,
-    call: Call,
-    step: CollectionStep,
-    items: Sequence[bytes],
-    timeout_ms: int,
-    answer: Answering,
-) -> None:
-    """Make a request until it succeeds, or `timeout_ms` are over (0: once; `FOREVER_MS`: without end)."""
-    endless = timeout_ms == FOREVER_MS
-    end_ns = talk.grid.now_ns() + timeout_ms * MILLISECOND
-
-    def left_ms() -> int:
-        left_ns = end_ns - talk.grid.now_ns()
-        return FOREVER_MS if endless else max(0, -(-left_ns // MILLISECOND))
-
-    def ask(wait_ms: int) -> None:
-        made = msgspec.structs.replace(step, wait_ms=min(wait_ms, FOREVER_MS))
-        talk.execute_waiting(call, step_request(talk, QUEUE, call.name, made, items), answered)
-
-    def answered(value: Value) -> Made:
-        # Neither an item nor room was there, as far as the request has waited.
-        again = (value is None or value is False) and timeout_ms > 0
-        wait_ms = left_ms() if again else 0
-        return _once_more(lambda: ask(wait_ms)) if wait_ms else answer(call, value)
-
-    ask(timeout_ms)
-
-
-def _once_more(ask: Callable[[], None]) -> Generator[None, None, None]:
-    yield
-    ask()
 
 
 def _offer(talk: Conversation, call: Call) -> None:
@@ -74,15 +36,17 @@ def _put(talk: Conversation, call: Call) -> None:
 
 def _add(talk: Conversation, call: Call, timeout_ms: int, answer: Answering) -> None:
     step = CollectionStep(StepKind.ADD, max_size=max_size(talk, QUEUE, call.name))
-    _wait(talk, call, step, [call.value], timeout_ms, answer)
+    execute_waiting(talk, call, QUEUE, step, [call.value], timeout_ms, answer)
 
 
 def _poll(talk: Conversation, call: Call) -> None:
-    _wait(talk, call, CollectionStep(StepKind.POLL), (), max(0, call.timeout_ms), value_or_null)
+    execute_waiting(
+        talk, call, QUEUE, CollectionStep(StepKind.POLL), (), max(0, call.timeout_ms), value_or_null
+    )
 
 
 def _take(talk: Conversation, call: Call) -> None:
-    _wait(talk, call, CollectionStep(StepKind.POLL), (), FOREVER_MS, value_or_null)
+    execute_waiting(talk, call, QUEUE, CollectionStep(StepKind.POLL), (), FOREVER_MS, value_or_null)
 
 
 def _remaining_capacity(talk: Conversation, call: Call) -> None:
