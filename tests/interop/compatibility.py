@@ -28,8 +28,10 @@ Look up here whether an application with an official Hazelcast client can use Ho
 its client. If all are marked *works*, change the address, and nothing else.
 
 Supported data structures are [maps](#map), [transactions over maps](#transactionalmap), [queues](#queue),
-[lists](#list) and [sets](#set) ([structures.md](structures.md)). No code of an application runs on members, and its
-classes need not be there. So entry processors, interceptors, aggregations, projections and all
+[lists](#list), [sets](#set), [ringbuffers](#ringbuffer), [topics](#topic), [replicated maps](#replicatedmap),
+[PN counters](#pncounter), [flake id generators](#flakeidgenerator) and
+[cardinality estimators](#cardinalityestimator) ([structures.md](structures.md)). No code of an application runs on
+members, and its classes need not be there. So entry processors, interceptors, aggregations, projections and all
 predicates but the one that is always true are rejected ([errors](#error-messages), [details](#details)).
 
 Holdfast implements the Hazelcast Open Binary Client Protocol 2.x. `make compatibility` makes this page from the

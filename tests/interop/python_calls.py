@@ -44,6 +44,10 @@ class Judge:
         self.queues()
         self.sets()
         self.lists()
+        self.ringbuffers()
+        self.topics()
+        self.replicated_maps()
+        self.numbers()
         self.refused()
         self.structures()
         return self.found
@@ -376,15 +380,86 @@ class Judge:
         }.items():
             self.judge(name, None, call)
 
+    def ringbuffers(self) -> None:
+        ring = self.client.get_ringbuffer("r").blocking()
+        self.in_order(
+            "Ringbuffer",
+            (
+                ("add", 0, ring.add, ("a",)),
+                ("addAll", 2, ring.add_all, (["b", "c"],)),
+                ("size", 3, ring.size, ()),
+                ("headSequence", 0, ring.head_sequence, ()),
+                ("tailSequence", 2, ring.tail_sequence, ()),
+                ("capacity", 10_000, ring.capacity, ()),
+                ("remainingCapacity", 10_000, ring.remaining_capacity, ()),
+                ("readOne", "b", ring.read_one, (1,)),
+                ("readMany", ["b", "c"], lambda: list(ring.read_many(1, 1, 10)), ()),
+            ),
+        )
+        ring.destroy()
+
+    def topics(self) -> None:
+        topic, heard = self.client.get_topic("t").blocking(), list[str]()
+        registration = topic.add_listener(lambda message: heard.append(message.message))
+        self.in_order(
+            "Topic",
+            (
+                ("addMessageListener", True, lambda: bool(registration), ()),
+                ("publish", None, topic.publish, ("a",)),
+                ("publishAll", None, topic.publish_all, (["b", "c"],)),
+                ("publish", ["a", "b", "c"], lambda: until(lambda: len(heard) == 3, 5) and heard, ()),
+                ("removeMessageListener", True, topic.remove_listener, (registration,)),
+            ),
+        )
+        topic.destroy()
+
+    def replicated_maps(self) -> None:
+        entries = self.client.get_replicated_map("m").blocking()
+        registrations = (
+            entries.add_entry_listener(added_func=print),
+            entries.add_entry_listener("k", added_func=print),
+            entries.add_entry_listener(predicate=true(), added_func=print),
+            entries.add_entry_listener("k", true(), added_func=print),
+        )
+        self.in_order(
+            "ReplicatedMap",
+            (
+                ("addEntryListener", True, lambda: bool(registrations[0]), ()),
+                ("addEntryListenerToKey", True, lambda: bool(registrations[1]), ()),
+                ("addEntryListenerWithPredicate", True, lambda: bool(registrations[2]), ()),
+                ("addEntryListenerToKeyWithPredicate", True, lambda: bool(registrations[3]), ()),
+                ("put", None, entries.put, ("k", 1)),
+                ("put", 1, entries.put, ("k", 2, 60)),
+                ("get", 2, entries.get, ("k",)),
+                ("putAll", None, entries.put_all, ({"l": 3},)),
+                ("size", 2, entries.size, ()),
+                ("containsKey", True, entries.contains_key, ("l",)),
+                ("containsValue", False, entries.contains_value, (1,)),
+                ("keySet", ["k", "l"], lambda: sorted(entries.key_set()), ()),
+                ("values", [2, 3], lambda: sorted(entries.values()), ()),
+                ("entrySet", [("k", 2), ("l", 3)], lambda: sorted(entries.entry_set()), ()),
+                ("remove", 3, entries.remove, ("l",)),
+                ("clear", None, entries.clear, ()),
+                ("isEmpty", True, entries.is_empty, ()),
+                ("removeEntryListener", True, entries.remove_entry_listener, (registrations[0],)),
+            ),
+        )
+        entries.destroy()
+
+    def numbers(self) -> None:
+        counter = self.client.get_pn_counter("c").blocking()
+        ids = self.client.get_flake_id_generator("i").blocking()
+        self.judge("PNCounter.add", 5, counter.add_and_get, 5)
+        self.judge("PNCounter.add", 5, counter.get_and_subtract, 2)
+        self.judge("PNCounter.get", 3, counter.get)
+        self.judge("FlakeIdGenerator.newIdBatch", True, lambda: ids.new_id() < ids.new_id())
+        counter.destroy()
+        ids.destroy()
+
     def structures(self) -> None:
         client, cp = self.client, self.client.cp_subsystem
         for name, opened in {
             "MultiMap": client.get_multi_map,
-            "ReplicatedMap": client.get_replicated_map,
-            "Topic": client.get_topic,
-            "Ringbuffer": client.get_ringbuffer,
-            "PNCounter": client.get_pn_counter,
-            "FlakeIdGenerator": client.get_flake_id_generator,
             "ExecutorService": client.get_executor,
             "VectorCollection": client.get_vector_collection,
             "AtomicLong": cp.get_atomic_long,

@@ -44,6 +44,7 @@ BY_THEMSELVES = {
     "Client.sendSchema",
     "Client.statistics",
     "Map.fetchKeys",
+    "PNCounter.getConfiguredReplicaCount",
     "TransactionalMap.containsValue",
 }
 """The last two are in no method of these clients that is there for users."""

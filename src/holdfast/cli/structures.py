@@ -20,6 +20,10 @@ from holdfast.core.model.result_columns import column
 from holdfast.errors import ConfigError
 
 
+_OF_ITEMS = (CollectionKind.QUEUE, CollectionKind.LIST, CollectionKind.SET)
+"""Kinds whose entries are nothing but items."""
+
+
 class StructureSize(Answer):
     """The number of items of a structure."""
 
@@ -71,7 +75,7 @@ def structures(call: Call) -> Structures:
 
 
 @operator_command(data, short_help="Print the items of a queue, list or set.")
-@click.argument("kind", type=click.Choice([str(kind) for kind in CollectionKind]), metavar="KIND")
+@click.argument("kind", type=click.Choice([str(kind) for kind in _OF_ITEMS]), metavar="KIND")
 @click.argument("name", metavar="NAME")
 @limit_option
 def items(call: Call, kind: str, name: str, *, limit: int) -> Iterator[Item]:

@@ -68,7 +68,7 @@ COLLECTIONS: Final = {
 }
 """Prefix of the map that holds the items of a collection -> section of the collection's settings; empty: none."""
 COLLECTION_SECTIONS: Final = tuple(filter(None, COLLECTIONS.values()))
-INHERITED: Final = ("backups", "async_backups", "journal", "transactional")
+INHERITED: Final[tuple[str, ...]] = ("backups", "async_backups", "journal", "transactional")
 """Keys of a structure that has them which are those of the map `default` if they are not set."""
 RELIABLE_TOPIC_PREFIX: Final = "_hz_rb_"
 """A reliable topic is the ringbuffer whose name is this prefix and the topic's name."""

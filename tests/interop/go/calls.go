@@ -328,11 +328,6 @@ func (j *judge) refused(m *hazelcast.Map) {
 func (j *judge) structures(client *hazelcast.Client) {
 	ctx, name := j.ctx, "s"
 	j.does("MultiMap", func() error { _, err := client.GetMultiMap(ctx, name); return err })
-	j.does("ReplicatedMap", func() error { _, err := client.GetReplicatedMap(ctx, name); return err })
-	j.does("Topic", func() error { _, err := client.GetTopic(ctx, name); return err })
-	j.does("Ringbuffer", func() error { _, err := client.GetRingbuffer(ctx, name); return err })
-	j.does("PNCounter", func() error { _, err := client.GetPNCounter(ctx, name); return err })
-	j.does("FlakeIdGenerator", func() error { _, err := client.GetFlakeIDGenerator(ctx, name); return err })
 	j.does("Sql", func() error { _, err := client.SQL().Execute(ctx, "SELECT 1"); return err })
 	j.does("AtomicLong", func() error { _, err := client.CPSubsystem().GetAtomicLong(ctx, name); return err })
 }

@@ -159,6 +159,45 @@ module.exports = async (client, name) => {
         () => until(() => isDeepStrictEqual(events, ['created', 'destroyed'])));
     await is('Client.removeDistributedObjectListener', true, () => client.removeDistributedObjectListener(id));
 
+    const ring = await client.getRingbuffer(`${name} ring`);
+    await is('Ringbuffer.add', 0, async () => Number(await ring.add('a')));
+    await is('Ringbuffer.addAll', 2, async () => Number(await ring.addAll(['b', 'c'])));
+    await is('Ringbuffer.size', 3, async () => Number(await ring.size()));
+    await is('Ringbuffer.headSequence', 0, async () => Number(await ring.headSequence()));
+    await is('Ringbuffer.tailSequence', 2, async () => Number(await ring.tailSequence()));
+    await is('Ringbuffer.capacity', 10000, async () => Number(await ring.capacity()));
+    await is('Ringbuffer.remainingCapacity', 10000, async () => Number(await ring.remainingCapacity()));
+    await is('Ringbuffer.readOne', 'b', () => ring.readOne(1));
+    await is('Ringbuffer.readMany', ['b', 'c'], async () => {
+        const found = await ring.readMany(1, 1, 10);
+        return [found.get(0), found.get(1)];
+    });
+    const topic = await client.getReliableTopic(`${name} topic`);
+    const news = [];
+    const listening = topic.addMessageListener((message) => news.push(message.messageObject));
+    await does('Ringbuffer.add', () => topic.publish('a'));
+    await until(() => news.length === 1);
+    await is('Ringbuffer.readMany', ['a'], () => news);
+    await is('Ringbuffer.readMany', true, () => topic.removeMessageListener(listening));
+    const everywhere = await client.getReplicatedMap(`${name} map`);
+    await is('ReplicatedMap.put', null, () => everywhere.put('k', 1, 0));
+    await is('ReplicatedMap.get', 1, () => everywhere.get('k'));
+    await does('ReplicatedMap.putAll', () => everywhere.putAll([['l', 3]]));
+    await is('ReplicatedMap.size', 2, () => everywhere.size());
+    await is('ReplicatedMap.containsKey', true, () => everywhere.containsKey('l'));
+    await is('ReplicatedMap.containsValue', false, () => everywhere.containsValue(7));
+    await is('ReplicatedMap.keySet', ['k', 'l'], async () => (await everywhere.keySet()).sort());
+    await is('ReplicatedMap.values', [1, 3], async () => [...(await everywhere.values())].sort());
+    await is('ReplicatedMap.entrySet', 2, async () => (await everywhere.entrySet()).length);
+    await is('ReplicatedMap.remove', 3, () => everywhere.remove('l'));
+    await does('ReplicatedMap.clear', () => everywhere.clear());
+    await is('ReplicatedMap.isEmpty', true, () => everywhere.isEmpty());
+    const counter = await client.getPNCounter(`${name} counter`);
+    await is('PNCounter.add', 5, async () => Number(await counter.addAndGet(5)));
+    await is('PNCounter.get', 5, async () => Number(await counter.get()));
+    const ids = await client.getFlakeIdGenerator(`${name} ids`);
+    await is('FlakeIdGenerator.newIdBatch', true, async () => (await ids.newId()).lessThan(await ids.newId()));
+
     // What Holdfast has not got: the user sees why.
     await does('Map.lock', () => map.lock('k'));
     await does('Map.tryLock', () => map.tryLock('k'));
@@ -183,9 +222,7 @@ module.exports = async (client, name) => {
     // Structures.
     const cp = client.getCPSubsystem();
     for (const [structure, open] of Object.entries({
-        MultiMap: () => client.getMultiMap('s'), ReplicatedMap: () => client.getReplicatedMap('s'),
-        Topic: () => client.getReliableTopic('s'), Ringbuffer: () => client.getRingbuffer('s'),
-        PNCounter: () => client.getPNCounter('s'), FlakeIdGenerator: () => client.getFlakeIdGenerator('s'),
+        MultiMap: () => client.getMultiMap('s'),
         AtomicLong: () => cp.getAtomicLong('s'), AtomicRef: () => cp.getAtomicReference('s'),
         CountDownLatch: () => cp.getCountDownLatch('s'), FencedLock: () => cp.getLock('s'),
         Semaphore: () => cp.getSemaphore('s'),

@@ -145,7 +145,6 @@ const scenarios = {
         return [
             await refusal(() => map.lock('k')),
             await refusal(() => client.getMultiMap('m')),
-            await refusal(() => client.getFlakeIdGenerator('f')),
             await refusal(() => map.valuesWithPredicate(Predicates.sql('this > 1'))),
             await refusal(() => client.getSql().execute('SELECT 1')),
         ];

@@ -200,9 +200,9 @@ def _data(frames: FrameReader, _: Call) -> bytes:
 
 
 def _nullable_data(frames: FrameReader, _: Call) -> bytes:
-    """Empty: null."""
+    """Empty: null, which some clients serialise."""
     flags, payload = frames.next()
-    return b"" if flags & IS_NULL else payload[4:]
+    return b"" if flags & IS_NULL or payload[4:8] == b"\0\0\0\0" else payload[4:]
 
 
 def _key(frames: FrameReader, call: Call) -> bytes:

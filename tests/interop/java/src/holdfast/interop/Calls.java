@@ -1,6 +1,7 @@
 package holdfast.interop;
 
 import com.hazelcast.aggregation.Aggregators;
+import com.hazelcast.cardinality.CardinalityEstimator;
 import com.hazelcast.collection.IQueue;
 import com.hazelcast.config.IndexConfig;
 import com.hazelcast.config.IndexType;
@@ -8,6 +9,8 @@ import com.hazelcast.core.DistributedObjectEvent;
 import com.hazelcast.core.DistributedObjectListener;
 import com.hazelcast.core.EntryView;
 import com.hazelcast.core.HazelcastInstance;
+import com.hazelcast.crdt.pncounter.PNCounter;
+import com.hazelcast.flakeidgen.FlakeIdGenerator;
 import com.hazelcast.map.EntryProcessor;
 import com.hazelcast.map.IMap;
 import com.hazelcast.map.listener.EntryAddedListener;
@@ -23,6 +26,11 @@ import com.hazelcast.partition.ReplicaMigrationEvent;
 import com.hazelcast.projection.Projections;
 import com.hazelcast.query.Predicate;
 import com.hazelcast.query.Predicates;
+import com.hazelcast.replicatedmap.ReplicatedMap;
+import com.hazelcast.ringbuffer.OverflowPolicy;
+import com.hazelcast.ringbuffer.ReadResultSet;
+import com.hazelcast.ringbuffer.Ringbuffer;
+import com.hazelcast.topic.ITopic;
 import com.hazelcast.transaction.TransactionContext;
 import com.hazelcast.transaction.TransactionOptions;
 import com.hazelcast.transaction.TransactionalMap;
@@ -40,6 +48,7 @@ import java.util.TreeSet;
 import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -67,6 +76,10 @@ final class Calls {
         partitions();
         transactions();
         queues();
+        ringbuffers();
+        topics();
+        replicatedMaps();
+        numbers();
         refused();
         structures();
         return found;
@@ -354,6 +367,76 @@ final class Calls {
         is("Queue.drainTo", List.of("a", "b", "c", "d"), () -> some);
     }
 
+    private void ringbuffers() throws Exception {
+        Ringbuffer<Object> ring = client.getRingbuffer(map.getName());
+        is("Ringbuffer.add", 0L, () -> ring.add("a"));
+        is("Ringbuffer.addAll", 2L, () -> ring.addAllAsync(List.of("b", "c"), OverflowPolicy.FAIL)
+                .toCompletableFuture().get());
+        is("Ringbuffer.size", 3L, ring::size);
+        is("Ringbuffer.headSequence", 0L, ring::headSequence);
+        is("Ringbuffer.tailSequence", 2L, ring::tailSequence);
+        is("Ringbuffer.capacity", 10_000L, ring::capacity);
+        is("Ringbuffer.remainingCapacity", 10_000L, ring::remainingCapacity);
+        is("Ringbuffer.readOne", "b", () -> ring.readOne(1));
+        is("Ringbuffer.readMany", List.of("b", "c"), () -> {
+            ReadResultSet<Object> found = ring.readManyAsync(1, 1, 10, null).toCompletableFuture().get();
+            return List.of(found.get(0), found.get(1));
+        });
+    }
+
+    private void topics() {
+        ITopic<Object> topic = client.getTopic(map.getName());
+        ITopic<Object> reliable = client.getReliableTopic(map.getName());
+        LinkedBlockingQueue<Object> heard = new LinkedBlockingQueue<>();
+        for (ITopic<Object> each : List.of(topic, reliable)) {
+            UUID[] registration = {null};
+            is("Topic.addMessageListener", true, () -> {
+                registration[0] = each.addMessageListener(message -> heard.add(message.getMessageObject()));
+                return registration[0] != null;
+            });
+            is("Topic.publish", "a", () -> {
+                each.publish("a");
+                return heard.poll(10, TimeUnit.SECONDS);
+            });
+            is("Topic.publishAll", List.of("b", "c"), () -> {
+                each.publishAll(List.of("b", "c"));
+                return List.of(heard.poll(10, TimeUnit.SECONDS), heard.poll(10, TimeUnit.SECONDS));
+            });
+            is("Topic.removeMessageListener", true, () -> each.removeMessageListener(registration[0]));
+        }
+    }
+
+    private void replicatedMaps() {
+        ReplicatedMap<String, Object> entries = client.getReplicatedMap(map.getName());
+        is("ReplicatedMap.put", null, () -> entries.put("k", 1));
+        is("ReplicatedMap.put", 1, () -> entries.put("k", 2, 1, TimeUnit.HOURS));
+        is("ReplicatedMap.get", 2, () -> entries.get("k"));
+        does("ReplicatedMap.putAll", () -> entries.putAll(Map.of("l", 3)));
+        is("ReplicatedMap.size", 2, entries::size);
+        is("ReplicatedMap.containsKey", true, () -> entries.containsKey("l"));
+        is("ReplicatedMap.containsValue", false, () -> entries.containsValue(1));
+        is("ReplicatedMap.keySet", Set.of("k", "l"), () -> Set.copyOf(entries.keySet()));
+        is("ReplicatedMap.values", Set.of(2, 3), () -> Set.copyOf(entries.values()));
+        is("ReplicatedMap.entrySet", 2, () -> entries.entrySet().size());
+        is("ReplicatedMap.remove", 3, () -> entries.remove("l"));
+        does("ReplicatedMap.clear", entries::clear);
+        is("ReplicatedMap.isEmpty", true, entries::isEmpty);
+    }
+
+    private void numbers() {
+        PNCounter counter = client.getPNCounter(map.getName());
+        is("PNCounter.add", 5L, () -> counter.addAndGet(5));
+        is("PNCounter.add", 5L, () -> counter.getAndSubtract(2));
+        is("PNCounter.get", 3L, counter::get);
+        FlakeIdGenerator ids = client.getFlakeIdGenerator(map.getName());
+        is("FlakeIdGenerator.newIdBatch", true, () -> ids.newId() < ids.newId());
+        CardinalityEstimator different = client.getCardinalityEstimator(map.getName());
+        for (String each : List.of("a", "b", "c", "a")) {
+            does("CardinalityEstimator.add", () -> different.add(each));
+        }
+        is("CardinalityEstimator.estimate", 3L, different::estimate);
+    }
+
     /** What Holdfast has not got: the user sees why. */
     private void refused() {
         EntryProcessor<String, Object, Object> processor = new Processor();
@@ -384,12 +467,6 @@ final class Calls {
     private void structures() {
         String name = "s";
         does("MultiMap", () -> client.getMultiMap(name).size());
-        does("ReplicatedMap", () -> client.getReplicatedMap(name).size());
-        does("Topic", () -> client.getTopic(name).publish(1));
-        does("Ringbuffer", () -> client.getRingbuffer(name).size());
-        does("PNCounter", () -> client.getPNCounter(name).get());
-        does("FlakeIdGenerator", () -> client.getFlakeIdGenerator(name).newId());
-        does("CardinalityEstimator", () -> client.getCardinalityEstimator(name).estimate());
         does("ExecutorService", () -> client.getExecutorService(name).isShutdown());
         does("DurableExecutor", () -> client.getDurableExecutorService(name).isShutdown());
         does("ScheduledExecutor", () -> client.getScheduledExecutorService(name).getAllScheduledFutures());

@@ -370,7 +370,7 @@ public final class Scenarios {
         List<Object> seen = new ArrayList<>();
         seen.add(refusal(() -> map.tryLock("k")));
         seen.add(refusal(() -> {
-            client.getTopic("t").publish(1);
+            client.getExecutorService("t").isShutdown();
             return null;
         }));
         seen.add(refusal(() -> map.values(Predicates.sql("this > 1"))));
