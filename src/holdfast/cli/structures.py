@@ -19,7 +19,6 @@ from holdfast.core.model.collections import CollectionKind, collection_of, parti
 from holdfast.core.model.result_columns import column
 from holdfast.errors import ConfigError
 
-
 _OF_ITEMS = (CollectionKind.QUEUE, CollectionKind.LIST, CollectionKind.SET)
 """Kinds whose entries are nothing but items."""
 
