@@ -252,6 +252,7 @@ def test_locks_of_collections_move_with_their_partition() -> None:
         (StepKind.ADD, [], SET, "one at a time"),
         (StepKind.POLL, [], SET, "POLL is no step of a set"),
         (StepKind.LOOK, [], QUEUE, "LOOK is not done in a transaction"),
+        (StepKind.HEAD, [], CollectionKind.RINGBUFFER, "HEAD is not done in a transaction on a ringbuffer"),
     ],
 )
 def test_other_steps_are_refused(kind: StepKind, items: list[bytes], of: CollectionKind, why: str) -> None:

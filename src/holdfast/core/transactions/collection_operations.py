@@ -61,7 +61,7 @@ def step_problem_in(request: Request) -> str:
     if why or named is None:
         return why
     step = decode_step(request.value)
-    if step.kind not in TRANSACTIONAL[named[0]]:
+    if step.kind not in TRANSACTIONAL.get(named[0], ()):
         return f"{step.kind.name} is not done in a transaction on a {named[0]}"
     if len(request.items) != (step.kind in (StepKind.ADD, StepKind.REMOVE)):
         return "a transaction adds items to a collection one at a time, and removes them so"
