@@ -27,8 +27,9 @@ INTRODUCTION = """\
 Look up here whether an application with an official Hazelcast client can use Holdfast. Find its calls in the column of
 its client. If all are marked *works*, change the address, and nothing else.
 
-Supported data structures are [maps](#map), [transactions over maps](#transactionalmap), [queues](#queue),
-[lists](#list), [sets](#set), [ringbuffers](#ringbuffer), [topics](#topic), [replicated maps](#replicatedmap),
+Supported data structures are [maps](#map) with [locks](structures.md#locks-on-entries), [transactions over
+maps](#transactionalmap), [multimaps](#multimap), [queues](#queue), [lists](#list),
+[sets](#set), [ringbuffers](#ringbuffer), [topics](#topic), [replicated maps](#replicatedmap),
 [PN counters](#pncounter), [flake id generators](#flakeidgenerator) and
 [cardinality estimators](#cardinalityestimator) ([structures.md](structures.md)). No code of an application runs on
 members, and its classes need not be there. So entry processors, interceptors, aggregations, projections and all
@@ -51,7 +52,7 @@ REFUSALS = """
 ## Error messages
 
 Unsupported calls get an `UnsupportedOperationException` (Java; `UnsupportedOperationError` in Python
-and Node.js, `hzerrors.ErrUnsupportedOperation` in Go). It names the call and this page: `Map.lock is
+and Node.js, `hzerrors.ErrUnsupportedOperation` in Go). It names the call and this page: `Map.addIndex is
 not supported by Holdfast (docs/compatibility.md lists what is)`. The connection stays open. A structure is rejected
 when the client opens it, or at its first call, whichever reaches the members first.
 

@@ -48,6 +48,8 @@ class Judge:
         self.topics()
         self.replicated_maps()
         self.numbers()
+        self.locks()
+        self.multimaps()
         self.refused()
         self.structures()
         return self.found
@@ -351,14 +353,56 @@ class Judge:
         )
         found.destroy()
 
+    def locks(self) -> None:
+        self._locks("Map", self.map)
+
+    def _locks(self, kind: str, entries: Any) -> None:
+        self.in_order(
+            kind,
+            (
+                ("lock", None, entries.lock, ("k",)),
+                ("isLocked", True, entries.is_locked, ("k",)),
+                ("tryLock", True, entries.try_lock, ("k",)),
+                ("unlock", None, entries.unlock, ("k",)),
+                ("isLocked", True, entries.is_locked, ("k",)),
+                ("forceUnlock", None, entries.force_unlock, ("k",)),
+                ("isLocked", False, entries.is_locked, ("k",)),
+            ),
+        )
+
+    def multimaps(self) -> None:
+        found = self.client.get_multi_map("mm").blocking()
+        registrations = [found.add_entry_listener(), found.add_entry_listener(key="k")]
+        self.in_order(
+            "MultiMap",
+            (
+                ("put", True, found.put, ("k", "a")),
+                ("put", False, found.put, ("k", "a")),
+                ("putAll", None, found.put_all, ({"k": ["b"], "l": ["a"]},)),
+                ("get", ["a", "b"], found.get, ("k",)),
+                ("valueCount", 2, found.value_count, ("k",)),
+                ("size", 3, found.size, ()),
+                ("keySet", ["k", "l"], lambda: sorted(found.key_set()), ()),
+                ("values", ["a", "a", "b"], lambda: sorted(found.values()), ()),
+                ("entrySet", [("k", "a"), ("k", "b"), ("l", "a")], lambda: sorted(found.entry_set()), ()),
+                ("containsKey", False, found.contains_key, ("x",)),
+                ("containsValue", True, found.contains_value, ("b",)),
+                ("containsEntry", False, found.contains_entry, ("l", "b")),
+                ("removeEntry", True, found.remove, ("k", "a")),
+                ("remove", ["b"], found.remove_all, ("k",)),
+                ("clear", None, found.clear, ()),
+                ("addEntryListener", True, lambda: bool(registrations[0]), ()),
+                ("addEntryListenerToKey", True, lambda: bool(registrations[1]), ()),
+                ("removeEntryListener", True, found.remove_entry_listener, (registrations[0],)),
+            ),
+        )
+        self._locks("MultiMap", found)
+        found.destroy()
+
     def refused(self) -> None:
         """What Holdfast has not got: the user sees why."""
         entries = self.map
         for name, call in {
-            "Map.lock": lambda: entries.lock("k"),
-            "Map.tryLock": lambda: entries.try_lock("k"),
-            "Map.unlock": lambda: entries.unlock("k"),
-            "Map.forceUnlock": lambda: entries.force_unlock("k"),
             "Map.addIndex": lambda: entries.add_index(["a"]),
             "Map.addInterceptor": lambda: entries.add_interceptor("code"),
             "Map.removeInterceptor": lambda: entries.remove_interceptor("id"),
@@ -459,7 +503,6 @@ class Judge:
     def structures(self) -> None:
         client, cp = self.client, self.client.cp_subsystem
         for name, opened in {
-            "MultiMap": client.get_multi_map,
             "ExecutorService": client.get_executor,
             "VectorCollection": client.get_vector_collection,
             "AtomicLong": cp.get_atomic_long,

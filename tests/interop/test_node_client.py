@@ -117,7 +117,7 @@ def test_other_operations_are_refused_by_name(cluster: LocalCluster) -> None:
     refusals = run("unsupported", cluster)
     for refusal, name in zip(
         refusals,
-        ("Map.lock", "MultiMap", "Map.valuesWithPredicate", "Sql.execute"),
+        ("Map.addIndex", "Map.aggregate", "Map.valuesWithPredicate", "Sql.execute"),
         strict=True,
     ):
         assert refusal is not None, name

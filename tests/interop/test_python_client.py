@@ -442,14 +442,14 @@ def test_schemas_of_compact_objects_survive_the_members_they_came_through() -> N
 
 def test_other_operations_are_refused_by_name(client: hazelcast.HazelcastClient, flights: Any) -> None:
     for call, name in (
-        (lambda: flights.lock("k"), "Map.lock is not supported by Holdfast"),
+        (lambda: flights.add_interceptor("code"), "Map.addInterceptor is not supported by Holdfast"),
         (lambda: flights.add_index(["a"]), "Map.addIndex is not supported by Holdfast"),
         (
             lambda: flights.key_set(sql("this > 1")),
             "Map.keySetWithPredicate with a predicate other than TruePredicate",
         ),
         (lambda: flights.project(identity()), "Map.project is not supported by Holdfast"),
-        (lambda: client.get_multi_map("m"), "MultiMap"),
+        (lambda: client.get_executor("m"), "ExecutorService"),
         (lambda: client.get_topic("t"), "Topic"),
         (lambda: client.sql.execute("SELECT 1").result(), "Sql.execute is not supported by Holdfast"),
     ):

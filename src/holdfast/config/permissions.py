@@ -34,6 +34,7 @@ class Kind(StrEnum):
     PN_COUNTER = "pn-counter"
     FLAKE_ID_GENERATOR = "flake-id-generator"
     CARDINALITY_ESTIMATOR = "cardinality-estimator"
+    MULTIMAP = "multimap"
     SERVICE = "service"
     TRANSACTION = "transaction"
     ZONE = "zone"
@@ -92,7 +93,7 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.REMOVE: "remove entries, one by one or all of them",
         Action.DESTROY: "destroy the map",
         Action.LISTEN: "receive changes: entry listeners (values: `read`, too) and near cache invalidations",
-        Action.LOCK: "lock entries that are read in a transaction (`getForUpdate`)",
+        Action.LOCK: "lock entries, and release locks; also by reading in a transaction (`getForUpdate`)",
         Action.CUT: "make a cut of the map, for an export",
         Action.CHANGES: "follow the change stream (previous values: `read`, too)",
     },
@@ -152,6 +153,14 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.READ: "read the estimate",
         Action.PUT: "add values",
         Action.DESTROY: "destroy the estimator",
+    },
+    Kind.MULTIMAP: {
+        Action.READ: "read keys and values",
+        Action.PUT: "add values (one at a time: `read`, too, because the response tells whether one was there)",
+        Action.REMOVE: "remove values and keys (what also returns or compares them: `read`, too)",
+        Action.DESTROY: "destroy the multimap",
+        Action.LISTEN: "receive entry events (values: `read`, too)",
+        Action.LOCK: "lock entries, and release locks",
     },
     Kind.SERVICE: {
         Action.CALL: "call a service, which may change its data",

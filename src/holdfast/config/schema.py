@@ -59,6 +59,7 @@ COLLECTIONS: Final = {
     INTERNAL + "list:": "lists",
     INTERNAL + "set:": "sets",
     INTERNAL + "ringbuffer:": "ringbuffers",
+    INTERNAL + "multimap:": "multimaps",
     INTERNAL + "topic:": "",
     INTERNAL + "reliable-topic:": "",
     INTERNAL + "replicated-map:": "replicated_maps",
@@ -72,6 +73,8 @@ INHERITED: Final[tuple[str, ...]] = ("backups", "async_backups", "journal", "tra
 """Keys of a structure that has them which are those of the map `default` if they are not set."""
 RELIABLE_TOPIC_PREFIX: Final = "_hz_rb_"
 """A reliable topic is the ringbuffer whose name is this prefix and the topic's name."""
+KEY_LOCKS: Final = INTERNAL + "lock:"
+"""Prefix of the map with the locks of another map's entries (`core.model.map_locks`)."""
 
 ATTRIBUTES_MAX: Final = 64
 OWN_ATTRIBUTES: Final = ("name", "host", "group")
@@ -411,6 +414,20 @@ class EstimatorSettings(StructureSettings, frozen=True, kw_only=True):
     """Settings of one cardinality estimator, or 'default' for all without a table of their own."""
 
 
+class MultimapSettings(CollectionSettings, frozen=True, kw_only=True):
+    """Settings of one multimap, or 'default' for all multimaps without a table of their own."""
+
+    max_size: int = whole(
+        0,
+        0,
+        2**31 - 1,
+        "Largest number of values of one key; more are rejected. 0: only the bounds of a request.",
+    )
+    values: Literal["set", "list"] = about(
+        "set", "Values of one key: each at most once, or as often as it was added, in that order."
+    )
+
+
 class ServiceSettings(Section, frozen=True, kw_only=True):
     """Declared by a service; not part of a configuration, because every member runs the same services."""
 
@@ -719,6 +736,7 @@ NAMED: Final[dict[str, type[Section]]] = {
     "pn_counters": CounterSettings,
     "flake_id_generators": IdGeneratorSettings,
     "cardinality_estimators": EstimatorSettings,
+    "multimaps": MultimapSettings,
     "users": UserSettings,
     "roles": RoleSettings,
 }
@@ -766,6 +784,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pn_counters: dict[str, CounterSettings] = {}
     flake_id_generators: dict[str, IdGeneratorSettings] = {}
     cardinality_estimators: dict[str, EstimatorSettings] = {}
+    multimaps: dict[str, MultimapSettings] = {}
     users: dict[str, UserSettings] = {}
     """By name. Without users, everyone that `security` admits has all permissions."""
     roles: dict[str, RoleSettings] = {}
@@ -783,6 +802,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if name.startswith(INTERNAL) and name not in self.maps:
             if (collection := self.collection(name)) is not None:
                 return collection.as_map()
+            if name.startswith(KEY_LOCKS):
+                return self._of_locks(name.removeprefix(KEY_LOCKS))
             return MapSettings(backups=self.replica_backups(), journal="sync" if self.journalled else "off")
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
 
@@ -805,6 +826,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         kind = NAMED[section] if section else StructureSettings
         inherited = {key: getattr(usual, key) for key in INHERITED if key in kind.__struct_fields__}
         return cast("type[StructureSettings]", kind)(**inherited)
+
+    def _of_locks(self, name: str) -> MapSettings:
+        """Locks have as many copies as the entries that they guard, and survive what these survive."""
+        guarded = self.map(name)
+        return MapSettings(
+            backups=guarded.backups,
+            async_backups=guarded.async_backups,
+            journal=guarded.journal,
+            transactional=False,
+        )
 
     def _of_transactions(self) -> MapSettings:
         """Records of transactions are kept on every member that may hold an entry changed by them, and

@@ -245,6 +245,14 @@ class ListenerAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientConnected:
+    """A client has logged in, perhaps over one connection of several. `SubscriptionEnded`: the connection has ended."""
+
+    token: Token
+    client: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorAdded:
     """A client collects the acknowledgements of backups: `Notify` with the correlation id of each."""
 
@@ -301,6 +309,7 @@ Event = (
     | ChangesAsked
     | TransactionAsked
     | ListenerAdded
+    | ClientConnected
     | CollectorAdded
     | MapDestroyed
     | SubscriptionEnded

@@ -337,6 +337,7 @@ class Member:
     def on_unsubscribe(self, event: e.SubscriptionEnded) -> None:
         self.listeners.remove(event.token)
         self.ack_clients.remove(event.token)
+        self.serving.lock_owners.connected.remove(event.token)
 
     def _end_of_step(self, kind: type) -> list[effects.Effect]:
         """`kind`: of the event, or of the message that was received."""
@@ -463,6 +464,10 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.MigrationReady: lambda member, sender, message: member.migrations.on_ready(sender, message),
     m.MigrationRefused: lambda member, sender, message: member.migrations.on_refused(sender, message),
     m.Withdrawals: lambda member, sender, message: member.router.on_withdrawals(sender, message),
+    m.ClientsAsked: lambda member, sender, message: member.serving.lock_owners.on_asked(sender, message),
+    m.ClientsConnected: lambda member, sender, message: member.serving.lock_owners.on_connected(
+        sender, message
+    ),
     m.ForwardFrames: lambda member, sender, message: member.serving.forwarding.on_frames(sender, message),
     m.FramesAnswer: lambda member, sender, message: member.serving.forwarding.on_answer(sender, message),
     m.Subscribe: lambda member, sender, message: member.listeners.on_subscribe(sender, message),
@@ -557,6 +562,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.ZONES_MORE: lambda member: member.agreed.zone_host.on_more(),
     TimerName.TRANSACTIONS: lambda member: member.transactions.on_timer(),
     TimerName.MOVES: lambda member: member.moves.on_timer(),
+    TimerName.LOCK_OWNERS: lambda member: member.serving.lock_owners.on_timer(),
     TimerName.SWEEP: lambda member: member.on_sweep(),
     TimerName.EXPIRY: lambda member: member.serving.sweep(),
 }
@@ -596,6 +602,9 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
         event.key,
         local_only=event.local_only,
         invalidations=event.invalidations,
+    ),
+    e.ClientConnected: lambda member, event: member.serving.lock_owners.connected.add(
+        event.token, event.client
     ),
     e.CollectorAdded: lambda member, event: member.ack_clients.add(event.token, event.client),
     e.MapDestroyed: lambda member, event: member.listeners.destroy(event.map),
@@ -643,6 +652,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.table_replication.on_view(it),
         lambda member, it: member.listeners.on_view(it),
         lambda member, it: member.ack_clients.on_view(it),
+        lambda member, it: member.serving.lock_owners.on_view(),
         lambda member, it: member.router.members_gone(set(it.gone)),
         lambda member, it: member.serving.forwarding.members_gone(set(it.gone)),
         lambda member, it: member.transactions.on_view(it),
@@ -705,6 +715,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.router.served(it.partition),
         lambda member, it: member.source.became_primary(),
         lambda member, it: member.transactions.on_served(it.partition),
+        lambda member, it: member.serving.lock_owners.on_served(it.partition),
     ),
     n.HandoverNear: (lambda member, it: member.replication.store_locks(it.partition, it.most),),
     n.HandoverBegan: (
@@ -718,6 +729,8 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.RecordsTaken: (lambda member, it: member.repair.on_records(it),),
     n.MapEmptied: (lambda member, it: member.repair.forgetting.on_emptied(it),),
     n.LockAwaited: (lambda member, it: member.transactions.deadlocks.look_soon(),),
+    n.LockEnded: (lambda member, it: member.replication.on_lock_ended(it),),
+    n.EntryLocked: (lambda member, it: member.serving.lock_owners.on_locked(it.client),),
     n.MapMarked: (lambda member, it: member.serving.on_marked(it.partition),),
     n.MapForgotten: (lambda member, it: member.router.backup_reads.positions.forget(it.partition, it.name),),
     n.BacklogChanged: (lambda member, it: member.serving.on_backlog(),),

@@ -630,6 +630,20 @@ class Withdrawals(msgspec.Struct, frozen=True, array_like=True, tag=78):
     tickets: list[int]
 
 
+class ClientsAsked(msgspec.Struct, frozen=True, array_like=True, tag=86):
+    """Which of these clients are connected to the receiver? They have locks at the sender (primary_backup/K-1)."""
+
+    round: int
+    clients: list[bytes]
+
+
+class ClientsConnected(msgspec.Struct, frozen=True, array_like=True, tag=87):
+    """The clients of a question that are connected to the sender."""
+
+    round: int
+    clients: list[bytes]
+
+
 class ForwardFrames(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """Requests for entries of partitions that the receiver should serve, as clients sent them."""
 
@@ -830,6 +844,8 @@ Message = (
     | Answer
     | MessageBatch
     | Withdrawals
+    | ClientsAsked
+    | ClientsConnected
     | ForwardFrames
     | FramesAnswer
     | Subscribe

@@ -40,7 +40,7 @@ class ReplicationEngineDelegate(Protocol):
     def changed(self, partition: int) -> None:
         """Requests wait for that. Never called from within `submit`."""
 
-    def collection_changed(self, partition: int, name: str) -> None:
+    def collection_changed(self, partition: int, name: str, key: bytes) -> None:
         """The same for the items in this map (routing/R-20)."""
 
 

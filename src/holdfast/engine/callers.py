@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.core.effects import Announce, BackpressureChanged, ClusterChanged, Complete, Delivery, Notify
 from holdfast.core.events import (
     ChangesAsked,
+    ClientConnected,
     ClientRequest,
     CollectorAdded,
     CutLeased,
@@ -117,6 +118,10 @@ class Callers:
         """
         return self._subscribe(on_ack, lambda token: CollectorAdded(token, client))
 
+    def connect(self, client: bytes) -> Callable[[], None]:
+        """A client has logged in on a connection; returns the function that reports its end."""
+        return self._subscribe(_ignore, lambda token: ClientConnected(token, client))
+
     def _subscribe(
         self,
         on_event: Callable[[Any], None],
@@ -184,3 +189,7 @@ class Callers:
             if (on_event := self._listening.get(token)) is None:
                 return
             on_event(event)
+
+
+def _ignore(_: object) -> None:
+    """The subscriber gets no events."""

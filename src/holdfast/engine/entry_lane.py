@@ -107,7 +107,7 @@ class EntryLane(Protocol):
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
         """Whether a transaction has locked the entry; then write with `Grid.execute`, which waits. Ask if
-        `copy.locks.held` is not empty.
+        `copy.locks.closed` is not empty.
         """
 
     confirms_reads: bool

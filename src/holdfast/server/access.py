@@ -95,6 +95,7 @@ open
     Client.removeDistributedObjectListener Client.removePartitionLostListener Client.removeMigrationListener
     Map.removeEntryListener Map.removePartitionLostListener Queue.removeListener List.removeListener Set.removeListener
     Topic.removeMessageListener ReplicatedMap.removeEntryListener PNCounter.getConfiguredReplicaCount
+    MultiMap.removeEntryListener
 somewhere map put
     Client.sendSchema Client.sendAllSchemas
 object known
@@ -207,10 +208,27 @@ cardinality-estimator read
     CardinalityEstimator.estimate
 cardinality-estimator put
     CardinalityEstimator.add
+multimap read
+    MultiMap.get MultiMap.keySet MultiMap.values MultiMap.entrySet MultiMap.containsKey MultiMap.containsValue
+    MultiMap.containsEntry MultiMap.size MultiMap.valueCount MultiMap.isLocked
+multimap put
+    MultiMap.putAll
+multimap read put
+    MultiMap.put
+multimap read remove
+    MultiMap.remove MultiMap.removeEntry
+multimap remove
+    MultiMap.delete MultiMap.clear
+multimap listen
+    MultiMap.addEntryListenerToKey MultiMap.addEntryListener
+multimap lock
+    MultiMap.lock MultiMap.tryLock MultiMap.unlock MultiMap.forceUnlock
 map read
     TransactionalMap.containsKey TransactionalMap.get TransactionalMap.size TransactionalMap.isEmpty
     TransactionalMap.keySet TransactionalMap.keySetWithPredicate TransactionalMap.values
     TransactionalMap.valuesWithPredicate TransactionalMap.containsValue
+map lock
+    Map.lock Map.tryLock Map.unlock Map.forceUnlock
 map read lock
     TransactionalMap.getForUpdate
 map put
@@ -258,6 +276,7 @@ SERVICES: dict[str, Kind] = {
     "hz:impl:PNCounterService": Kind.PN_COUNTER,
     "hz:impl:flakeIdGeneratorService": Kind.FLAKE_ID_GENERATOR,
     "hz:impl:cardinalityEstimatorService": Kind.CARDINALITY_ESTIMATOR,
+    "hz:impl:multiMapService": Kind.MULTIMAP,
 }
 """Services of the Hazelcast protocol, with the kind of their objects."""
 

@@ -125,7 +125,7 @@ class ColumnPut:
                     kept[group] = rows
                     break
                 some = slice(at + begin, at + end)
-                if copy.locks.held and any(lane.locked(copy, put.map, key) for key in self.keys[some]):
+                if copy.locks.closed and any(lane.locked(copy, put.map, key) for key in self.keys[some]):
                     # Reported as moved, so that the client retries after the transaction has ended.
                     moved.append(partition)
                     kept[group] = rows

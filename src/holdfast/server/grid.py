@@ -89,12 +89,15 @@ class StreamHeads(Protocol):
 
 
 class CollectionAccess(Protocol):
-    """Queues, lists, sets, and other structures whose steps are decided in one partition."""
+    """Queues, lists, sets, locks, and other structures whose steps are decided in one partition."""
 
     def execute(self, request: Request, done: Done) -> Callable[[], None]:
         """Like `Grid.execute`, for a step that may wait. Returns the function that withdraws it, because the client has
         gone.
         """
+
+    def connect(self, client: bytes) -> Callable[[], None]:
+        """A client has logged in on a connection. Returns the function that reports its end."""
 
     def settings(self, name: str) -> StructureSettings | None:
         """The settings of the collection whose items this map holds; None: of none."""

@@ -440,6 +440,9 @@ class MemberCollections:
             return _withdraw_nothing
         return driver.callers.execute_waiting(request, timed)
 
+    def connect(self, client: bytes) -> Callable[[], None]:
+        return self._grid.driver.callers.connect(client)
+
     def settings(self, name: str) -> StructureSettings | None:
         return self._grid.member.settings.collection(name)
 

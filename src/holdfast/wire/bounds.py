@@ -23,6 +23,7 @@ from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
 from holdfast.core.model.collections import step_problem as collection_step_problem
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.map_changes import CHANGEABLE, CHANGED_MAPS_MAX, MapChanges
+from holdfast.core.model.map_locks import CLIENT_BYTES
 from holdfast.core.model.map_moves import FillMap, MapMove, decode_move_step
 from holdfast.core.model.map_moves import step_problem as move_step_problem
 from holdfast.core.model.metastore_founding import VOTERS, MetastoreFounding
@@ -48,6 +49,7 @@ GROUP_MAX = 10**10 - 1
 PORT_MAX = 65_535
 HOST_MAX = 253
 LEVEL_MAX = 2**31 - 1
+CLIENTS_MAX = 100_000
 NAME_MAX = 1024
 """Characters of any other name or text of a member."""
 _UUID = re.compile(r"[0-9a-f][0-9a-f-]{0,35}")
@@ -242,6 +244,13 @@ def _lineage(lineage: Iterable[tuple[int, int]]) -> None:
         _numbers(term, start)
 
 
+def _clients(message: m.ClientsAsked | m.ClientsConnected) -> None:
+    _numbers(message.round)
+    _require(len(message.clients) <= CLIENTS_MAX, f"a question about {len(message.clients)} clients")
+    for client in message.clients:
+        _require(len(client) == CLIENT_BYTES, "a client's UUID of another length")
+
+
 def _records(records: Iterable[Record]) -> None:
     """Hash words are not checked: entries that were stored when no release checked them must still travel."""
     for record in records:
@@ -266,7 +275,7 @@ def _request(request: Request, count: int) -> None:
     if request.op in MOVING:
         _step(request)
     if request.op in COLLECTION_STEPS:
-        _none(collection_step_problem(request.map, request.op, request.value, request.items))
+        _none(collection_step_problem(request))
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         _require(request.map == TRANSACTIONS_MAP, f"a step of a transaction on {request.map[:40]!a}")
         try:
@@ -700,6 +709,8 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.ZoneForward: _zone_forward,
     m.Answer: _answer,
     m.Withdrawals: lambda message, count: _numbers(*message.tickets),
+    m.ClientsAsked: lambda message, count: _clients(message),
+    m.ClientsConnected: lambda message, count: _clients(message),
     m.ForwardFrames: _forward_frames,
     m.FramesAnswer: _frames_answer,
     m.Events: _events,

@@ -18,7 +18,7 @@ from holdfast.core.model.collections import (
     step_problem,
 )
 from holdfast.core.model.decisions import Decision, Wait
-from holdfast.core.model.operations import Op
+from holdfast.core.model.operations import Op, Request
 
 A, B, C, D = b"a", b"b", b"c", b"d"
 
@@ -185,7 +185,7 @@ def test_a_ring_keeps_the_last_items(adds: list[tuple[int, bool, int]], capacity
 def test_steps_of_other_members_are_checked() -> None:
     def problem(**step: Any) -> str:
         value = encode_step(CollectionStep(StepKind.READ_ITEMS, **step))
-        return step_problem(CollectionKind.RINGBUFFER.map_of("r"), Op.AWAIT_ITEMS, value, [])
+        return step_problem(Request(Op.AWAIT_ITEMS, CollectionKind.RINGBUFFER.map_of("r"), [0], value=value))
 
     assert problem(count=1, end=1000) == ""
     assert "at most 1000" in problem(end=1001)

@@ -17,7 +17,7 @@ from holdfast.core.model.collections import (
     step_problem,
 )
 from holdfast.core.model.decisions import Decision
-from holdfast.core.model.operations import Op
+from holdfast.core.model.operations import Op, Request
 
 COUNTER = CollectionKind.PN_COUNTER
 GENERATOR = CollectionKind.FLAKE_ID_GENERATOR
@@ -97,7 +97,7 @@ def test_ids_are_never_far_ahead_of_the_clock() -> None:
 def test_so_many_ids_in_one_request() -> None:
     def problem(count: int) -> str:
         value = encode_step(CollectionStep(StepKind.RESERVE_IDS, count=count))
-        return step_problem(GENERATOR.map_of("g"), Op.ADD_TO_COLLECTION, value, [])
+        return step_problem(Request(Op.ADD_TO_COLLECTION, GENERATOR.map_of("g"), [0], value=value))
 
     assert problem(1) == problem(131_072) == ""
     assert problem(0) and problem(131_073)

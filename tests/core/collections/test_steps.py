@@ -349,5 +349,5 @@ def test_the_partition_is_that_of_the_name_after_the_first_at_sign() -> None:
 def test_a_request_from_another_member_is_checked(
     map_name: str, op: Op, value: bytes, some: list[bytes], told: str
 ) -> None:
-    problem = step_problem(map_name, op, value, some)
+    problem = step_problem(Request(op, map_name, [0], value=value, items=some))
     assert told in problem if told else not problem

@@ -87,6 +87,8 @@ class Primary:
     def rejection(self, request: Request) -> Outcome | None:
         return None
 
+    def collection_changed(self, partition: int, name: str, key: bytes) -> None: ...
+
     def changed(self, partition: int) -> None:
         self.woken.append(partition)
         self.when_woken()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.effects import Complete, Effect
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.notices import Notice
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
@@ -34,8 +35,11 @@ class Told:
     """Hears what a member's sessions are answered."""
 
     def __init__(self) -> None:
-        self.out = Outbox()
+        self.out = Outbox(self)
         self._told: list[Outcome] = []
+
+    def on_notice(self, notice: Notice) -> None:
+        """Other machines would receive it."""
 
     def hear(self) -> None:
         """Take in what was answered until now."""

@@ -78,6 +78,8 @@ func calls(ctx context.Context, client *hazelcast.Client, options Options) inter
 	j.wholeMaps(m)
 	j.timed(m)
 	j.listeners(client, m)
+	j.locks(m)
+	j.multimaps(client)
 	j.refused(m)
 	j.structures(client)
 	return j.found
@@ -290,14 +292,38 @@ func (j *judge) objects(client *hazelcast.Client, name string) {
 	j.does("Client.addClusterViewListener", func() error { return err })
 }
 
-// What Holdfast has not got: the user sees why.
-func (j *judge) refused(m *hazelcast.Map) {
+func (j *judge) locks(m *hazelcast.Map) {
 	ctx := j.ctx
 	locked := m.NewLockContext(ctx)
 	j.does("Map.lock", func() error { return m.Lock(locked, "k") })
-	j.does("Map.tryLock", func() error { _, err := m.TryLock(locked, "k"); return err })
+	j.is("Map.isLocked", true, func() (interface{}, error) { return m.IsLocked(ctx, "k") })
+	j.is("Map.tryLock", true, func() (interface{}, error) { return m.TryLock(locked, "k") })
 	j.does("Map.unlock", func() error { return m.Unlock(locked, "k") })
 	j.does("Map.forceUnlock", func() error { return m.ForceUnlock(ctx, "k") })
+	j.is("Map.isLocked", false, func() (interface{}, error) { return m.IsLocked(ctx, "k") })
+}
+
+func (j *judge) multimaps(client *hazelcast.Client) {
+	ctx := j.ctx
+	m, err := client.GetMultiMap(ctx, "mm")
+	j.does("Client.createProxy", func() error { return err })
+	j.is("MultiMap.put", true, func() (interface{}, error) { return m.Put(ctx, "k", "a") })
+	j.is("MultiMap.put", false, func() (interface{}, error) { return m.Put(ctx, "k", "a") })
+	j.is("MultiMap.valueCount", 1, func() (interface{}, error) { return m.ValueCount(ctx, "k") })
+	j.is("MultiMap.size", 1, func() (interface{}, error) { return m.Size(ctx) })
+	j.is("MultiMap.containsKey", true, func() (interface{}, error) { return m.ContainsKey(ctx, "k") })
+	j.is("MultiMap.containsValue", true, func() (interface{}, error) { return m.ContainsValue(ctx, "a") })
+	j.is("MultiMap.containsEntry", true, func() (interface{}, error) { return m.ContainsEntry(ctx, "k", "a") })
+	j.is("MultiMap.get", []interface{}{"a"}, func() (interface{}, error) { return m.Get(ctx, "k") })
+	j.is("MultiMap.keySet", []interface{}{"k"}, func() (interface{}, error) { return m.GetKeySet(ctx) })
+	j.is("MultiMap.values", []interface{}{"a"}, func() (interface{}, error) { return m.GetValues(ctx) })
+	j.does("MultiMap.delete", func() error { return m.Delete(ctx, "k") })
+	j.does("MultiMap.clear", func() error { return m.Clear(ctx) })
+}
+
+// What Holdfast has not got: the user sees why.
+func (j *judge) refused(m *hazelcast.Map) {
+	ctx := j.ctx
 	j.does("Map.addIndex", func() error {
 		return m.AddIndex(ctx, types.IndexConfig{Type: types.IndexTypeHash, Attributes: []string{"a"}})
 	})
@@ -327,7 +353,6 @@ func (j *judge) refused(m *hazelcast.Map) {
 
 func (j *judge) structures(client *hazelcast.Client) {
 	ctx, name := j.ctx, "s"
-	j.does("MultiMap", func() error { _, err := client.GetMultiMap(ctx, name); return err })
 	j.does("Sql", func() error { _, err := client.SQL().Execute(ctx, "SELECT 1"); return err })
 	j.does("AtomicLong", func() error { _, err := client.CPSubsystem().GetAtomicLong(ctx, name); return err })
 }

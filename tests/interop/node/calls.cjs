@@ -197,12 +197,37 @@ module.exports = async (client, name) => {
     await is('PNCounter.get', 5, async () => Number(await counter.get()));
     const ids = await client.getFlakeIdGenerator(`${name} ids`);
     await is('FlakeIdGenerator.newIdBatch', true, async () => (await ids.newId()).lessThan(await ids.newId()));
+    // Locks, and multimaps.
+    const locks = async (kind, some) => {
+        await does(`${kind}.lock`, () => some.lock('k'));
+        await is(`${kind}.isLocked`, true, () => some.isLocked('k'));
+        await is(`${kind}.tryLock`, true, () => some.tryLock('k'));
+        await does(`${kind}.unlock`, () => some.unlock('k'));
+        await is(`${kind}.isLocked`, true, () => some.isLocked('k'));
+        await does(`${kind}.forceUnlock`, () => some.forceUnlock('k'));
+        await is(`${kind}.isLocked`, false, () => some.isLocked('k'));
+    };
+    await locks('Map', map);
+    const many = await client.getMultiMap('mm');
+    await is('MultiMap.put', true, () => many.put('k', 'a'));
+    await is('MultiMap.put', false, () => many.put('k', 'a'));
+    await does('MultiMap.putAll', () => many.putAll([['k', ['b']], ['l', ['a']]]));
+    await is('MultiMap.get', ['a', 'b'], async () => (await many.get('k')).toArray());
+    await is('MultiMap.valueCount', 2, () => many.valueCount('k'));
+    await is('MultiMap.size', 3, () => many.size());
+    await is('MultiMap.keySet', ['k', 'l'], async () => (await many.keySet()).sort());
+    await is('MultiMap.values', 3, async () => (await many.values()).size());
+    await is('MultiMap.entrySet', 3, async () => (await many.entrySet()).length);
+    await is('MultiMap.containsKey', false, () => many.containsKey('x'));
+    await is('MultiMap.containsValue', true, () => many.containsValue('b'));
+    await is('MultiMap.containsEntry', false, () => many.containsEntry('l', 'b'));
+    await is('MultiMap.removeEntry', true, () => many.remove('k', 'a'));
+    await is('MultiMap.remove', ['b'], async () => (await many.removeAll('k')).toArray());
+    await does('MultiMap.clear', () => many.clear());
+    await locks('MultiMap', many);
+    await does('Client.destroyProxy', () => many.destroy());
 
     // What Holdfast has not got: the user sees why.
-    await does('Map.lock', () => map.lock('k'));
-    await does('Map.tryLock', () => map.tryLock('k'));
-    await does('Map.unlock', () => map.unlock('k'));
-    await does('Map.forceUnlock', () => map.forceUnlock('k'));
     await does('Map.addIndex', () => map.addIndex({ type: 'HASH', attributes: ['a'] }));
     await does('Map.executeOnKey', () => map.executeOnKey('k', 'code'));
     await does('Map.executeOnKeys', () => map.executeOnKeys(['k'], 'code'));
@@ -222,7 +247,6 @@ module.exports = async (client, name) => {
     // Structures.
     const cp = client.getCPSubsystem();
     for (const [structure, open] of Object.entries({
-        MultiMap: () => client.getMultiMap('s'),
         AtomicLong: () => cp.getAtomicLong('s'), AtomicRef: () => cp.getAtomicReference('s'),
         CountDownLatch: () => cp.getCountDownLatch('s'), FencedLock: () => cp.getLock('s'),
         Semaphore: () => cp.getSemaphore('s'),

@@ -2,7 +2,7 @@
 // One scenario with the Node.js client: `node client.cjs SCENARIO OPTIONS`, where OPTIONS is a JSON object with at least
 // `addresses`. What was seen goes to standard output as one JSON object; a line "now" says that the scenario waits for a
 // line on standard input.
-const { Client, Predicates } = require('hazelcast-client');
+const { Aggregators, Client, Predicates } = require('hazelcast-client');
 const { readFileSync } = require('node:fs');
 const readline = require('node:readline');
 
@@ -143,8 +143,8 @@ const scenarios = {
     async unsupported(client) {
         const map = await client.getMap(options.map);
         return [
-            await refusal(() => map.lock('k')),
-            await refusal(() => client.getMultiMap('m')),
+            await refusal(() => map.addIndex({ type: 'HASH', attributes: ['a'] })),
+            await refusal(() => map.aggregate(Aggregators.count())),
             await refusal(() => map.valuesWithPredicate(Predicates.sql('this > 1'))),
             await refusal(() => client.getSql().execute('SELECT 1')),
         ];

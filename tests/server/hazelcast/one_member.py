@@ -19,13 +19,16 @@ from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.actions.show_status import ShowStatus
 from holdfast.config import MapSettings, Settings, StructureSettings
 from holdfast.core.collections.collection_steps import decide_step
+from holdfast.core.model.collections import is_multimap
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.levels import HIGHEST
+from holdfast.core.model.map_locks import guarded_map
 from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.operations import (
     COLLECTION_STEPS,
     DEFAULT_TTL,
+    READS,
     WHOLE,
     Done,
     EntryEvent,
@@ -43,7 +46,8 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneChanges, ZoneWrites
-from holdfast.core.operations.map_operations import version_of
+from holdfast.core.operations.lock_steps import decide_lock_step
+from holdfast.core.operations.map_operations import decide_whole, merge, version_of
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.map_homes import ZoneEntries
@@ -231,6 +235,7 @@ class OneMemberCollections:
         self._grid = grid
         self.waiting: list[tuple[Request, Done]] = []
         self.withdrawn = 0
+        self.connected: list[bytes] = []
         self.configured = Settings()
 
     def execute(self, request: Request, done: Done) -> Callable[[], None]:
@@ -266,6 +271,10 @@ class OneMemberCollections:
                     progress = True
                     self.waiting.remove(waits)
                     waits[1](Outcome(Status.OK, decided.answer))
+
+    def connect(self, client: bytes) -> Callable[[], None]:
+        self.connected.append(client)
+        return lambda: self.connected.remove(client)
 
     def settings(self, name: str) -> StructureSettings | None:
         return self.configured.collection(name)
@@ -572,7 +581,12 @@ class OneMemberGrid:
 
     def step(self, request: Request) -> Decision | Wait:
         held = self.copies[request.partitions[0]].open(request.map)
-        decided = decide_step(held.state, request, self.now, self.wall_ms())
+        if guarded := guarded_map(request.map):
+            locks = self.copies[request.partitions[0]].locks
+            locks.look_at(guarded)
+            decided = decide_lock_step(locks, request, self.now)
+        else:
+            decided = decide_step(held.state, request, self.now, self.wall_ms())
         if isinstance(decided, Decision):
             for message in decided.published:
                 self.tell(held, EventKind.ADDED, None, message, None)
@@ -631,6 +645,11 @@ class OneMemberGrid:
     def _whole(self, request: Request) -> Value:
         shares = [self.copies[partition].open(request.map) for partition in request.partitions]
         entries = {key: value for held in shares for key, value in held.state.entries.items()}
+        if is_multimap(request.map) and request.op in READS:
+            found: Value = None
+            for held in shares:
+                found = merge(request.op, found, decide_whole(held.state, request, self.now).answer)
+            return found
         match request.op:
             case Op.SIZE:
                 return len(entries)

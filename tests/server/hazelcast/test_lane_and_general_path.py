@@ -43,6 +43,7 @@ class GeneralPath:
         self.every_partition = [0]
         self.grid = self
         self.partition_count = 3
+        self.client = bytes(17)
 
     def wall_ms(self) -> int:
         return self.primary.out.wall_ms()

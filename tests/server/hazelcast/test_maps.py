@@ -280,7 +280,6 @@ def test_a_count_beyond_int32_is_told_as_the_greatest(wire: Wire, grid: OneMembe
 
 def test_unsupported_messages_are_named(wire: Wire) -> None:
     for kind, name in (
-        (0x011000, "Map.lock"),
         (0x012900, "Map.addIndex"),
         (0x080100, "ExecutorService.shutdown"),
         (0x210400, "Sql.execute"),

@@ -1,7 +1,7 @@
 """Decision of a step, by the kind of its collection.
 
 - collections/C-1: The items of a collection are the entries of one internal map, all in the partition of the
-  collection's name. Clients cannot name that map.
+  collection's name. Clients cannot name that map. The entries of a multimap are in the partitions of their keys.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from holdfast.core.collections.counter_steps import decide_counter
 from holdfast.core.collections.id_steps import decide_ids
 from holdfast.core.collections.item_order import ItemOrder, index_of
 from holdfast.core.collections.list_steps import decide_list
+from holdfast.core.collections.multimap_steps import decide_multimap
 from holdfast.core.collections.ordered_steps import StepRefused
 from holdfast.core.collections.queue_steps import decide_queue
 from holdfast.core.collections.ring_steps import RingSteps
@@ -46,6 +47,8 @@ def _decide(state: MapState | None, request: Request, now_ns: int, wall_ms: int)
     assert named is not None, "a step names the map of a collection"
     kind, step = named[0], decode_step(request.value)
     entries = state.entries if state is not None else {}
+    if kind is CollectionKind.MULTIMAP:
+        return decide_multimap(entries, request, step)
     if kind is CollectionKind.SET:
         last = index_of(state, LastNumber) if state is not None else LastNumber({})
         return decide_set(last, entries, step, request.items)

@@ -7,10 +7,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.config import COLLECTIONS, INTERNAL
+from holdfast.config import COLLECTIONS, INTERNAL, KEY_LOCKS
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.levels import COLLECTIONS as LEVEL_OF_COLLECTIONS
 from holdfast.core.model.levels import STRUCTURES
+from holdfast.core.model.map_locks import OWNER_BYTES, guarded_map
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
 
 _STRING = (-11).to_bytes(4, "big", signed=True)
@@ -36,6 +37,7 @@ class CollectionKind(StrEnum):
     PN_COUNTER = "pn-counter"
     FLAKE_ID_GENERATOR = "flake-id-generator"
     CARDINALITY_ESTIMATOR = "cardinality-estimator"
+    MULTIMAP = "multimap"
 
     def map_of(self, name: str) -> str:
         """The map that holds the items of this collection."""
@@ -49,12 +51,14 @@ class CollectionKind(StrEnum):
     @property
     def name_max(self) -> int:
         """Characters of a name."""
-        return min(NAME_MAX, MAP_NAME_MAX - len(self.map_of("")))
+        # The map of its locks needs a valid name, too.
+        longest = len(self.map_of("")) + (len(KEY_LOCKS) if self is CollectionKind.MULTIMAP else 0)
+        return min(NAME_MAX, MAP_NAME_MAX - longest)
 
     @property
     def is_spread(self) -> bool:
         """Whether its entries are in all partitions, by their keys, and not in that of its name."""
-        return self is CollectionKind.REPLICATED_MAP
+        return self in (CollectionKind.REPLICATED_MAP, CollectionKind.MULTIMAP)
 
 
 def collection_of(map_name: str) -> tuple[CollectionKind, str] | None:
@@ -67,8 +71,15 @@ def collection_of(map_name: str) -> tuple[CollectionKind, str] | None:
 
 def shown_name(map_name: str) -> str:
     """The name for operators: `queue jobs`; for a map that holds the items of no collection, its own."""
+    if guarded := guarded_map(map_name):
+        return f"locks of {shown_name(guarded)}"
     named = collection_of(map_name)
     return f"{named[0]} {named[1]}" if named is not None else map_name
+
+
+def is_multimap(map_name: str) -> bool:
+    """Whether the entries of this map are those of a multimap."""
+    return COLLECTIONS.get(map_name[: map_name.find(":") + 1]) == "multimaps"
 
 
 def is_set(map_name: str) -> bool:
@@ -127,6 +138,9 @@ class StepKind(IntEnum):
     RETAIN_ALL = 35  # removes all that equal none of these items; answers whether there were any
     CLEAR = 36
     AWAIT_ITEM = 37  # answers whether a queue has an item
+    LOCK = 43  # answers whether the holder of the request has it now; `index` = reference of the request
+    UNLOCK = 44  # answers whether the holder had it
+    FORCE_UNLOCK = 45  # answers whether it was locked
 
     @property
     def op(self) -> Op:
@@ -135,7 +149,9 @@ class StepKind(IntEnum):
             return Op.AWAIT_ITEMS
         if self < StepKind.ADD:
             return Op.READ_COLLECTION
-        return Op.ADD_TO_COLLECTION if self < StepKind.POLL else Op.TAKE_FROM_COLLECTION
+        return (
+            Op.ADD_TO_COLLECTION if self < StepKind.POLL or self is StepKind.LOCK else Op.TAKE_FROM_COLLECTION
+        )
 
 
 STEPS_OF: dict[CollectionKind, frozenset[StepKind]] = {
@@ -217,6 +233,17 @@ TRANSACTIONAL: dict[CollectionKind, frozenset[StepKind]] = {
 """Steps that transactions can take."""
 WHOLE_COLLECTION = b""
 """The key under which a transaction locks a collection. No item has it."""
+STEPS_OF[CollectionKind.MULTIMAP] = frozenset(
+    {
+        StepKind.SIZE,
+        StepKind.CONTAINS,
+        StepKind.ITEMS,
+        StepKind.ADD,
+        StepKind.REMOVE,
+        StepKind.DRAIN,
+    }
+)
+LOCK_STEPS = frozenset({StepKind.LOCK, StepKind.UNLOCK, StepKind.FORCE_UNLOCK})
 _ONE_ITEM = frozenset({StepKind.INDEX_OF, StepKind.LAST_INDEX_OF, StepKind.REPLACE, StepKind.REMOVE})
 
 
@@ -273,20 +300,30 @@ def with_remaining_wait(request: Request, ms: int) -> Request:
     return msgspec.structs.replace(request, value=encode_step(step))
 
 
-def step_problem(map_name: str, op: Op, encoded: bytes, items: list[bytes]) -> str:
+_INT64 = 1 << 63
+
+
+def step_problem(request: Request) -> str:
     """Why a request with this step is invalid; empty: it is valid."""
-    named = collection_of(map_name)
-    if named is None:
-        return f"{map_name[:40]!a} holds the items of no collection"
+    named, guarded = collection_of(request.map), guarded_map(request.map)
+    if named is None and not guarded:
+        return f"{request.map[:40]!a} holds the items of no collection, and no locks"
     try:
-        step = decode_step(encoded)
+        step = decode_step(request.value)
     except msgspec.MsgspecError as broken:
         return f"an unreadable step of a collection: {broken}"
-    if step.kind.op is not op or step.kind not in STEPS_OF[named[0]]:
-        return f"{step.kind.name} is no step of a {named[0]} in {op.name}"
-    if step.kind in _ONE_ITEM and len(items) != 1:
+    kind, steps = (named[0], STEPS_OF[named[0]]) if named is not None else ("lock", LOCK_STEPS)
+    if step.kind.op is not request.op or step.kind not in steps:
+        return f"{step.kind.name} is no step of a {kind} in {request.op.name}"
+    if guarded:
+        needs_owner = step.kind is not StepKind.FORCE_UNLOCK
+        if (needs_owner and len(request.holder) != OWNER_BYTES) or request.ttl_ms < 0:
+            return "a step of a lock has an owner, and a lease that is not negative"
+        if not -_INT64 <= step.index < _INT64:
+            return "the reference of a request is an int64"
+    if step.kind in _ONE_ITEM and len(request.items) != 1:
         return f"{step.kind.name} takes one item"
-    if step.kind is StepKind.LOOK and (step.index < 0 or len(items) > 1):
+    if step.kind is StepKind.LOOK and (step.index < 0 or len(request.items) > 1):
         return "LOOK passes over 0 or more items, and takes one item or none"
     if min(step.wait_ms, step.max_size, step.count, step.ttl_ms, step.max_bytes) < 0:
         return "a wait, a size, a count and a time to live are not negative"

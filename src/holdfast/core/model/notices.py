@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.model.ids import MemberId, PartitionId
+from holdfast.core.model.map_locks import ClientUuid
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
@@ -239,6 +240,22 @@ class LockAwaited:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryLocked:
+    """On a primary: this client has locked an entry."""
+
+    client: ClientUuid
+
+
+@dataclass(frozen=True, slots=True)
+class LockEnded:
+    """On a primary: the lock with this key, in a map of locks, was removed by no request."""
+
+    partition: PartitionId
+    map: str
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class MapForgotten:
     partition: PartitionId
     name: str
@@ -271,6 +288,8 @@ Notice = (
     | MapEmptied
     | MapMarked
     | LockAwaited
+    | EntryLocked
+    | LockEnded
     | MapForgotten
     | BacklogChanged
     | CheckpointEnded

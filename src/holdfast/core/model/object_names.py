@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.config import COLLECTIONS, INTERNAL, SERVICE_PREFIX
+from holdfast.config import COLLECTIONS, INTERNAL, KEY_LOCKS, SERVICE_PREFIX
 from holdfast.core.model.operations import Op, Request
 
 
@@ -16,8 +16,9 @@ def is_service(name: str) -> bool:
 
 
 def is_internal(name: str) -> bool:
-    """Whether members keep this map for themselves. The items of queues, lists and sets belong to clients."""
-    return name.startswith(INTERNAL) and name[: name.find(":") + 1] not in COLLECTIONS
+    """Whether members keep this map for themselves. The items of collections, and locks, belong to clients."""
+    prefix = name[: name.find(":") + 1]
+    return name.startswith(INTERNAL) and prefix not in COLLECTIONS and prefix != KEY_LOCKS
 
 
 def target(request: Request) -> str:

@@ -157,6 +157,10 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     """Names this request also when it is repeated, so that it is applied once. Empty: not repeated. Only for
     changes in one partition.
     """
+    holder: bytes = b""
+    """The owner of locks that makes the request (`model.map_locks.owner_of`), or its client; empty: none."""
+    wait_ms: int = 0
+    """How long `TRY_PUT` and `TRY_REMOVE` may wait for a lock."""
 
 
 MAP_NAME_MAX = 1024
@@ -164,6 +168,7 @@ MAP_NAME_MAX = 1024
 map has at least one character; `wire/hazelcast/layouts.py` renames the empty one.
 """
 REQUEST_ID_BYTES_MAX = 64
+HOLDER_BYTES_MAX = 32
 LIFETIME_MS_MAX = 2**53
 
 
@@ -184,6 +189,10 @@ def request_problem(request: Request, partition_count: int) -> str:
         return f"the id of a request has at most {REQUEST_ID_BYTES_MAX} bytes"
     if request.op is Op.PUT_ALL and len(request.items) % 2:
         return "PUT_ALL takes pairs"
+    if len(request.holder) > HOLDER_BYTES_MAX:
+        return f"the owner of a lock has at most {HOLDER_BYTES_MAX} bytes"
+    if request.wait_ms < 0:
+        return "a wait is not negative"
     return ""
 
 

@@ -55,5 +55,7 @@ class TimerName(StrEnum):
     """Repeats, ends and timeouts."""
     EXPIRY = "expiry"
     MOVES = "moves"
+    LOCK_OWNERS = "lock-owners"
+    """Are the clients with locks still connected?"""
     SWEEP = "sweep"
     """Leases, cuts and others."""

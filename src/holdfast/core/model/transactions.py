@@ -232,6 +232,11 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True):
     """For `REMAP`: the version with which the primary took over."""
 
 
+def holder_shown(holder: TransactionId) -> str:
+    """The holder of a lock, in messages. A client's lock has no transaction."""
+    return f"transaction {holder.hex()}" if holder else "a client"
+
+
 _encoder = msgspec.msgpack.Encoder()
 _steps: msgspec.msgpack.Decoder[TransactionStep] = msgspec.msgpack.Decoder(TransactionStep)
 _results = msgspec.msgpack.Decoder(StepResult)

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 
 from mmh3 import hash64
 
+from holdfast.core.model.collections import is_multimap
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.multimap_values import count_values, decode_values
 from holdfast.core.model.operations import CLEARING, DEFAULT_TTL, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change
 from holdfast.core.operations.conditions import CONDITIONS, takes_effect
@@ -223,6 +225,8 @@ def decide_whole(state: MapState | None, request: Request, now_ns: int) -> Decis
     if op in CLEARING:
         count = len(state.entries) if state is not None else 0
         return Decision(count, [Update(Change.CLEAR)] if count else ())
+    if state is not None and is_multimap(state.name) and op in _OF_VALUES:
+        return Decision(_collect_values(request, state.entries))
     if state is not None and op in (Op.SIZE, Op.IS_EMPTY) and not state.expiries:
         count = len(state.entries)
         return Decision(count if op is Op.SIZE else count == 0)
@@ -251,6 +255,23 @@ def _collect(request: Request, entries: Mapping[bytes, bytes]) -> Value:
     else:
         for pair in entries.items():
             answer.extend(pair)
+    return answer
+
+
+_OF_VALUES = frozenset({Op.SIZE, Op.CONTAINS_VALUE, Op.VALUES, Op.ENTRIES})
+
+
+def _collect_values(request: Request, entries: Mapping[bytes, bytes]) -> Value:
+    """Each value of a key of a multimap counts."""
+    op = request.op
+    if op is Op.SIZE:
+        return sum(map(count_values, entries.values()))
+    if op is Op.CONTAINS_VALUE:
+        return any(request.value in decode_values(values) for values in entries.values())
+    answer: list[None | int | bytes] = []
+    for key, values in entries.items():
+        for value in decode_values(values):
+            answer += (value,) if op is Op.VALUES else (key, value)
     return answer
 
 

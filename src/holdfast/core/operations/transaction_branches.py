@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.collections import WHOLE_COLLECTION, collection_of, wait_of
 from holdfast.core.model.decisions import Decision, LockChanges, Update, Wait
+from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import COLLECTION_CHANGES, EventKind, Op, Request
 from holdfast.core.model.records import Change
 from holdfast.core.model.transactions import (
@@ -105,6 +106,8 @@ class TransactionBranches:
             lock = self.lock(*entry)
             if lock is not None and lock.transaction != step.transaction:
                 return _Held(entry, lock)
+            if lock is None and self._locks.map_lock(*entry, self._now_ns) is not None:
+                return _Held(entry, _OF_A_CLIENT)
         return None
 
     # -- decided updates
@@ -322,6 +325,10 @@ def _guarded(entry: EntryKey) -> EntryKey:
     return entry if collection_of(entry[0]) is None else (entry[0], WHOLE_COLLECTION)
 
 
+_OF_A_CLIENT = KeyLock(b"", MemberId(""))
+"""Stands for the lock of a client, which no transaction has."""
+
+
 class _Held:
     __slots__ = ("entry", "lock")
 
@@ -336,7 +343,7 @@ def wait_for_lock(locks: KeyLocks, request: Request, wait_ms: int) -> Decision |
     if found is None:
         return None
     if request.op in (Op.TRY_PUT, Op.TRY_REMOVE):
-        return Decision(answer=False)
+        return Wait(request.wait_ms, False) if request.wait_ms else Decision(answer=False)
     key, lock = found
     if request.op in COLLECTION_CHANGES and (step_wait_ms := wait_of(request)):
         late = None if request.op is Op.TAKE_FROM_COLLECTION else False

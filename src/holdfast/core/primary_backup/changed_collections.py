@@ -1,15 +1,21 @@
-"""Collections whose items have changed since requests that wait for them were last woken (routing/R-20)."""
+"""Collections whose items have changed, and locks that have ended, since requests that wait for them were last woken
+(routing/R-20).
+"""
 
 from __future__ import annotations
 
 from holdfast.core.model.collections import collection_of
+from holdfast.core.model.map_locks import guarded_map
+
+Line = tuple[int, str, bytes]
+"""Partition, map and key. Without a map: each lock of the partition."""
 
 
 class ChangedCollections:
     __slots__ = ("_noted",)
 
     def __init__(self) -> None:
-        self._noted: dict[tuple[int, str], None] = {}
+        self._noted: dict[Line, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._noted)
@@ -18,10 +24,22 @@ class ChangedCollections:
         """The content of this map has changed. Does nothing if no request waits for such a change."""
         named = collection_of(name)
         if named is not None and not named[0].is_spread:
-            self._noted[partition, name] = None
+            self._noted[partition, name, b""] = None
 
-    def take(self) -> list[tuple[int, str]]:
-        """Partitions and maps; none is left."""
+    def note_lock(self, partition: int, name: str, key: bytes) -> None:
+        """The lock with this key in a map of locks has ended, or may have. Changes of the entry that it guarded wait,
+        too.
+        """
+        self._noted[partition, name, key] = None
+        if collection_of(guarded := guarded_map(name)) is not None:
+            self._noted[partition, guarded, key] = None
+
+    def note_locks(self, partition: int) -> None:
+        """Any locks of this partition may have ended."""
+        self._noted[partition, "", b""] = None
+
+    def take(self) -> list[Line]:
+        """None is left."""
         found = list(self._noted)
         self._noted.clear()
         return found

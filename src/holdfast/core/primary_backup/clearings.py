@@ -1,5 +1,5 @@
-"""Clears a map with a change stream, or a collection with listeners: every removal is reported, so it takes time for
-each entry.
+"""Clears a map with a change stream or with locked entries, or a collection with listeners: it takes time for each
+entry.
 
 - primary_backup/L-1: A map is cleared in slices, one in a step. Remaining keys that are written in between are removed
   too; new keys stay.
@@ -135,13 +135,14 @@ class Clearings:
                 clearing.of = None
 
     def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapReplica, most: int) -> int:
-        """Remove entries of about `most` bytes; returns their bytes."""
+        """Remove entries of about `most` bytes, without those that clients have locked; returns their bytes."""
         lane, keys, entries = self._lane, clearing.keys, held.state.entries
-        size = 0
+        size, name = 0, held.name
+        spares = clearing.request.op is not Op.DESTROY and copy.locks.guards_entries(name)
         kind = EventKind.REMOVED if clearing.request.op is Op.TAKE_FROM_COLLECTION else None
         while keys and size < most:
             key = keys.pop()
-            if key in entries:
+            if key in entries and not (spares and copy.locks.has_locked(name, key)):
                 size += RECORD_BYTES + len(key) + len(entries[key])
                 lane.carry_out(copy, held, Update(Change.REMOVE, key, kind=kind))
                 clearing.count += 1

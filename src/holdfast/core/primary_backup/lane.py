@@ -24,6 +24,8 @@ from holdfast.core.journal.log import Log
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.forwarded_frames import FrameServer, MapAccess
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.map_locks import guarded_map
+from holdfast.core.model.notices import LockEnded
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value, WrittenRow
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
@@ -281,18 +283,18 @@ class Lane:
         return self._settings.object(name).reads == "confirmed"
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
-        """Whether a transaction has locked the entry; the router then makes the request wait. Ask before each write, if
-        `copy.locks.held` is not empty.
+        """Whether a transaction or a client has locked the entry; the router then decides whether the request has to
+        wait. Ask before each write, if `copy.locks.closed`.
         """
-        held = copy.locks.held
-        if not held:
+        locks = copy.locks
+        if not locks.closed:
             return False
         begins = self._locks_begin.get(name)
         if begins is None:
             if len(self._locks_begin) >= NAMES_KEPT:
                 self._locks_begin.clear()
             begins = self._locks_begin[name] = locks_of_map(name)
-        return begins + key in held
+        return begins + key in locks.held or locks.has_locked(name, key)
 
     def take_out(self, copy: PartitionCopy, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
         state = held.state
@@ -307,6 +309,8 @@ class Lane:
 
     def _expire(self, copy: PartitionCopy, held: MapReplica, key: bytes) -> None:
         self.take_out(copy, held, key, EventKind.EXPIRED)
+        if guarded_map(held.name):
+            self._out.notify(LockEnded(copy.partition, held.name, key))
 
     def log(
         self,

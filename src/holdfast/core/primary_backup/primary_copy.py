@@ -17,10 +17,11 @@ from typing import TypeVar
 
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.collections.collection_steps import decide_step
-from holdfast.core.model.collections import shown_name
+from holdfast.core.model.collections import is_multimap, shown_name
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.levels import PRIMARY_LOCKS
+from holdfast.core.model.map_locks import client_of, guarded_map
 from holdfast.core.model.map_moves import (
     CLOSED,
     NOT_DUE,
@@ -30,7 +31,7 @@ from holdfast.core.model.map_moves import (
     decode_move_answer,
     decode_move_step,
 )
-from holdfast.core.model.notices import MapEmptied, MapMarked
+from holdfast.core.model.notices import EntryLocked, LockEnded, MapEmptied, MapMarked
 from holdfast.core.model.object_names import part_name, target
 from holdfast.core.model.operations import (
     COLLECTION_CHANGES,
@@ -56,7 +57,9 @@ from holdfast.core.model.transactions import (
     TransactionStep,
     decode_step,
     encode,
+    entry_of,
 )
+from holdfast.core.operations.lock_steps import decide_lock_step, wait_for_map_lock
 from holdfast.core.operations.map_operations import decide, decide_whole, merge
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move, moving_reason
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
@@ -146,7 +149,7 @@ class PrimaryCopy:
         lane, partition = self._lane, request.partitions[0]
         copy = lane.leading[partition]
         assert copy is not None, "only the primary gets requests"
-        closed = MOVES_MAP in copy.maps and request.op not in _NO_MAP and is_closed(copy.maps, request.map)
+        closed = MOVES_MAP in copy.maps and request.op not in _NO_MAP and self._is_closed(copy, request.map)
         if request.op in READS:
             if closed:
                 done(CLOSED)
@@ -264,6 +267,10 @@ class PrimaryCopy:
 
         return ended
 
+    def _is_closed(self, copy: PartitionCopy, name: str) -> bool:
+        """Locks are where the entries are that they guard."""
+        return is_closed(copy.maps, guarded_map(name) or name)
+
     def _is_due(self, request: Request) -> bool:
         return self._moves.is_due(request.map, decode_move_step(request.value))
 
@@ -293,12 +300,17 @@ class PrimaryCopy:
         """Whether `wake` has anything to do."""
         return bool(self._lane.awaited or self._changed_collections)
 
+    def on_lock_ended(self, notice: LockEnded) -> None:
+        copy = self._lane.leading[notice.partition]
+        if copy is not None:
+            self._note_change(copy, notice.map, notice.key)
+
     def _wake_collections(self) -> None:
         """Decide requests again that wait for a changed collection; these may change others."""
         while self._changed_collections and self._delegate is not None:
-            for partition, name in self._changed_collections.take():
+            for partition, name, key in self._changed_collections.take():
                 if self._lane.leading[partition] is not None:
-                    self._delegate.collection_changed(partition, name)
+                    self._delegate.collection_changed(partition, name, key)
 
     def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided, *, late: bool) -> None:
         lane, unconfirmed = self._lane, False
@@ -341,7 +353,7 @@ class PrimaryCopy:
             opened_at = counter_when_opened(copy, step_of_move)
             # `Lane.open` begins a map above others with a BEGIN record.
             opened_at += opened_at > 0
-            locked = copy.locks.guards(name)
+            locked = copy.locks.guards(name) or copy.locks.guards_entries(name)
             return decide_move(copy.maps, name, step_of_move, self._out.wall_ms(), opened_at, locked=locked)
         if op is Op.TRANSACT or op is Op.SETTLE:
             step = decode_step(request.value)
@@ -351,27 +363,25 @@ class PrimaryCopy:
                 return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))
             stores = not self._out.does(PRIMARY_LOCKS)
             return TransactionBranches(copy, self._out.now_ns, stores=stores).decide(step)
-        if op in COLLECTION_STEPS:
-            waits = (
-                wait_for_lock(copy.locks, request, self._lock_wait_ms) if op in COLLECTION_CHANGES else None
-            )
-            if waits is not None:
-                return waits
-            held = copy.maps.get(name)
-            state = held.state if held is not None else None
-            return decide_step(state, request, self._out.now_ns, self._out.wall_ms())
-        if copy.locks.held and (decided := self._decide_by_locks(copy, request)) is not None:
+        if guarded_map(name) and op in COLLECTION_STEPS:
+            return decide_lock_step(copy.locks, request, self._out.now_ns)
+        if copy.locks.closed and (decided := self._decide_by_locks(copy, request)) is not None:
             return decided
         held = copy.maps.get(name)
         state = held.state if held is not None else None
+        if op in COLLECTION_STEPS:
+            return decide_step(state, request, self._out.now_ns, self._out.wall_ms())
         return decide(state, request, self._out.now_ns, self._lane.lifetimes(name))
 
     def _decide_by_locks(self, copy: PartitionCopy, request: Request) -> Decision | Wait | None:
         """None: no lock is in the way."""
         if request.op not in READS:
-            return wait_for_lock(copy.locks, request, self._lock_wait_ms)
+            waits = wait_for_lock(copy.locks, request, self._lock_wait_ms)
+            return waits or wait_for_map_lock(copy.locks, request, self._out.now_ns, self._lock_wait_ms)
         if request.map == TRANSACTIONS_MAP and request.op is Op.CONTAINS_KEY:
-            return Decision(answer=request.key in copy.locks.held)
+            entry = entry_of(request.key)
+            by_client = entry is not None and copy.locks.map_lock(*entry, self._out.now_ns) is not None
+            return Decision(answer=by_client or request.key in copy.locks.held)
         return None
 
     def _carry_out(self, copy: PartitionCopy, request: Request, decision: Decision) -> Value:
@@ -379,6 +389,8 @@ class PrimaryCopy:
             for name in copy.locks.maps_of(decision.locks.released):
                 self._changed_collections.note(copy.partition, name)
             copy.locks.change(decision.locks)
+            if decision.locks.released:
+                self._changed_collections.note_locks(copy.partition)
         if decision.used:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
         if request.map in self._lane.listening:
@@ -401,11 +413,25 @@ class PrimaryCopy:
             applied = lane.carry_out(copy, held, update, moves=request.op in MOVING)
             if update.map:
                 self._changed_collections.note(copy.partition, name)
-        self._changed_collections.note(copy.partition, request.map)
+        self._note_change(copy, request.map, request.key)
+        if request.op is Op.ADD_TO_COLLECTION and guarded_map(request.map):
+            self._out.notify(EntryLocked(client_of(request.holder)))
         if isinstance(fill, FillMap) and fill.round and request.map in copy.maps:
             # They may have been used in the source all the time.
             copy.maps[request.map].state.all_used(self._out.now_ns)
         return applied if decision.applied_answers else decision.answer
+
+    def _note_change(self, copy: PartitionCopy, name: str, key: bytes = b"") -> None:
+        """A map has changed. `key`: of the lock, if it holds locks."""
+        guarded = guarded_map(name)
+        if not guarded:
+            self._changed_collections.note(copy.partition, name)
+            return
+        copy.locks.look_at(guarded)
+        if key:
+            self._changed_collections.note_lock(copy.partition, name, key)
+        else:
+            self._changed_collections.note_locks(copy.partition)
 
     def _rest_on(self, copy: PartitionCopy, request: Request) -> None:
         """Let the answer wait for a read barrier, because it changes nothing (primary_backup/P-7)."""
@@ -431,13 +457,11 @@ class PrimaryCopy:
     # -- whole partitions
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
-        """Decide a request for whole partitions; returns the effort. A map with a change stream is cleared entry by
-        entry instead.
-        """
+        """Decide a request for whole partitions; returns the effort. Some maps are cleared entry by entry instead."""
         lane = self._lane
         if request.op is Op.DESTROY:
             done = self._forgetting_after(request, done)
-        if request.op not in READS and self._settings.map(request.map).changes_bytes:
+        if request.op not in READS and self._clears_singly(request):
             self._clearings.begin(request, done)
             return 0
         missed = [partition for partition in request.partitions if lane.leading[partition] is None]
@@ -458,6 +482,16 @@ class PrimaryCopy:
 
         lane.close_batch(closed)
         return effort
+
+    def _clears_singly(self, request: Request) -> bool:
+        """Whether the map has to be cleared entry by entry: it has a change stream, or locked entries, which stay."""
+        if self._settings.map(request.map).changes_bytes:
+            return True
+        leading = self._lane.leading
+        return request.op is not Op.DESTROY and any(
+            (copy := leading[partition]) is not None and copy.locks.guards_entries(request.map)
+            for partition in request.partitions
+        )
 
     def _forgetting_after(self, request: Request, done: ShareDone) -> ShareDone:
         def destroyed(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
@@ -498,7 +532,7 @@ class PrimaryCopy:
                 for update in decision.updates:
                     lane.carry_out(copy, held, update)
                 if decision.updates:
-                    self._changed_collections.note(partition, request.map)
+                    self._note_change(copy, request.map)
                 size += bytes_of(decision.answer)
                 value = merge(request.op, value, decision.answer)
         if value is None:
@@ -508,7 +542,7 @@ class PrimaryCopy:
 
 def _effort(request: Request, state: MapState) -> int:
     if request.op in READS:
-        counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not state.expiries
+        counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not state.expiries and not is_multimap(request.map)
         return COUNT_ENTRIES if counts else len(state.entries)
     # Observers of the map get its changes before the entries go.
     return COUNT_ENTRIES + CLEAR_ENTRIES * len(state.entries) + TOLD_ENTRIES * len(state.touched or ())

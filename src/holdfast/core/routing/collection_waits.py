@@ -19,9 +19,12 @@ from heapq import heapify, heappop, heappush
 from holdfast.config import LimitSettings
 from holdfast.core.model.collections import wait_of, with_remaining_wait
 from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.map_locks import guarded_map
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.routing.pending import Asker, Parked
 
+_Which = tuple[str, bytes, Op]
+"""Map, key and operation. Only locks, and entries that they guard, have a key."""
 WAIT_SHARE = 2
 """The call timeout divided by this is the longest wait for a change; `limits.waiting_requests` divided by it is the
 largest number of requests that wait for changes of collections.
@@ -74,7 +77,7 @@ class CollectionWaits:
     def __init__(self, limits: LimitSettings) -> None:
         self._timeout_ns = limits.call_timeout_ms * MILLISECOND
         self._most = limits.waiting_requests // WAIT_SHARE
-        self._lines: dict[int, dict[tuple[str, Op], WaitingLine]] = {}
+        self._lines: dict[int, dict[_Which, WaitingLine]] = {}
         """By partition."""
         self._by_asker: dict[Asker, Parked] = {}
         self._ends: list[tuple[int, int, Parked]] = []
@@ -117,7 +120,7 @@ class CollectionWaits:
         lines = self._lines.setdefault(request.partitions[0], {})
         if not parked.number:
             self._numbered = parked.number = self._numbered + 1
-        lines.setdefault((request.map, request.op), WaitingLine()).add(parked)
+        lines.setdefault((request.map, request.key, request.op), WaitingLine()).add(parked)
         self.elsewhere.pop(parked.asker, None)
         assert parked.asker not in self._by_asker, "an asker waits for one answer"
         self._by_asker[parked.asker] = parked
@@ -131,7 +134,7 @@ class CollectionWaits:
 
     def _remove(self, parked: Parked) -> None:
         request = parked.request
-        partition, which = request.partitions[0], (request.map, request.op)
+        partition, which = request.partitions[0], (request.map, request.key, request.op)
         lines = self._lines[partition]
         lines[which].remove(parked)
         if not lines[which]:
@@ -140,11 +143,17 @@ class CollectionWaits:
             del self._lines[partition]
         del self._by_asker[parked.asker]
 
-    def woken(self, partition: int, name: str) -> Iterator[Parked]:
-        """The collection has changed: those to be decided again, before the next one is taken (routing/R-20)."""
+    def lock_lines(self, partition: int) -> list[tuple[str, bytes]]:
+        """Locks of this partition that requests wait for."""
+        return [(name, key) for name, key, _ in self._lines.get(partition, ()) if guarded_map(name)]
+
+    def woken(self, partition: int, name: str, key: bytes) -> Iterator[Parked]:
+        """The collection or lock has changed: those to be decided again, before the next one is taken
+        (routing/R-20).
+        """
         for op in (Op.TAKE_FROM_COLLECTION, Op.ADD_TO_COLLECTION, Op.AWAIT_ITEMS):
             count = 0
-            while line := self._lines.get(partition, {}).get((name, op)):
+            while line := self._lines.get(partition, {}).get((name, key, op)):
                 if op is Op.AWAIT_ITEMS and count >= WOKEN_MAX:
                     self.unfinished[partition, name] = None
                     break
@@ -152,7 +161,7 @@ class CollectionWaits:
                 first = line.first
                 self._remove(first)
                 yield first
-                if self._waits(first) and self._lines[partition][name, op].first is first:
+                if self._waits(first) and self._lines[partition][name, key, op].first is first:
                     break
 
     def take_unfinished(self) -> list[tuple[int, str]]:

@@ -289,10 +289,12 @@ class Router:
         for parked in self._delayed.pop(partition, []):
             self._dispatch(parked)
 
-    def collection_changed(self, partition: int, name: str) -> None:
+    def collection_changed(self, partition: int, name: str, key: bytes) -> None:
         """See routing/R-20, routing/R-22."""
-        for parked in self._collections.woken(partition, name):
-            self._dispatch(parked)
+        lines = [(name, key)] if name else self._collections.lock_lines(partition)
+        for line in lines:
+            for parked in self._collections.woken(partition, *line):
+                self._dispatch(parked)
         if self._collections.unfinished:
             self._waiting.look_in(MILLISECOND)
 
@@ -582,7 +584,7 @@ class Router:
     def _look_at_delayed(self, now_ns: int) -> None:
         for partition, name in self._collections.take_unfinished():
             if self._replication.leads(partition):
-                self.collection_changed(partition, name)
+                self.collection_changed(partition, name, b"")
         for parked in self._collections.take_due(now_ns):
             self._dispatch(parked)
         for partition, waiting in list(self._delayed.items()):

@@ -25,6 +25,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane, NewFrameServer, Swept
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.primary_backup.lock_owners import LockOwners
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.routing.frame_forwarding import FrameForwarding
 from holdfast.core.routing.leave_gate import LeaveGate
@@ -66,6 +67,7 @@ class Serving:
         self._router = router
         self._access = router.access
         self.forwarding = router.frames = FrameForwarding(me, settings, out, rows, router, lane, membership)
+        self.lock_owners = LockOwners(out, membership, lane)
         self.leave_gate = LeaveGate(out, membership, self._access, self.forwarding)
 
     def forward_frames(self, server: NewFrameServer | None) -> None:

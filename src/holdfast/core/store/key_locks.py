@@ -7,6 +7,8 @@
   released.
 - store/K-3: A new primary reads the locks that it was left in slices of `READ_AT_ONCE` entries. It serves when it knows
   all of them (primary_backup/O-6).
+- store/K-4: Locks of clients (`model.map_locks`) are replicated entries, unlike those of transactions. A client's lock
+  ends when it is released, its lease is over, or its client is gone; not with its primary.
 
 Example: member 1 is the primary of partition 7, and a transaction has locked x and y there. Before 1 hands 7 over to
 member 2, it writes both locks as entries of the partition's map of transactions, and 2 takes them over. If 1 crashes
@@ -19,6 +21,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from holdfast.core.model.decisions import LockChanges
+from holdfast.core.model.map_locks import MapLock, guarded_map, locks_of
+from holdfast.core.model.map_locks import decode_lock as decode_map_lock
 from holdfast.core.model.transactions import (
     BranchState,
     KeyLock,
@@ -31,6 +35,7 @@ from holdfast.core.model.transactions import (
     locks_of_map,
     transaction_of,
 )
+from holdfast.core.store.replica import MapReplica
 
 LOCKS_AT_ONCE: Final = 500
 """A handover stores so many in one step: some milliseconds."""
@@ -39,12 +44,29 @@ LOCKS_AT_ONCE: Final = 500
 READ_AT_ONCE: Final = 4000
 """A new primary reads so many in one step: some milliseconds."""
 _NONE_LEFT: Mapping[bytes, bytes] = {}
+_NO_MAPS: Mapping[str, MapReplica] = {}
 
 
 class KeyLocks:
-    __slots__ = ("_entries", "_of", "_unread", "_unstored", "changes", "held")
+    __slots__ = (
+        "_entries",
+        "_guarding",
+        "_maps",
+        "_of",
+        "_unread",
+        "_unstored",
+        "changes",
+        "closed",
+        "held",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, maps: Mapping[str, MapReplica] = _NO_MAPS) -> None:
+        """`maps`: of the partition, among them those with locks of clients."""
+        self._maps = maps
+        self.closed = False
+        """Whether an entry may be locked: then each write has to ask."""
+        self._guarding: set[str] = set()
+        """Maps whose entries clients have locked; perhaps also some whose locks have ended."""
         self.held: dict[bytes, KeyLock] = {}
         """By `lock_key`."""
         self._of: dict[TransactionId, list[bytes]] = {}
@@ -74,6 +96,53 @@ class KeyLocks:
         """One lock of each transaction: there may be many more locks."""
         return (self.held[kept[0]] for kept in self._of.values())
 
+    def map_lock(self, name: str, key: bytes, now_ns: int) -> MapLock | None:
+        """The lock that a client has on this entry; None: none has."""
+        if name not in self._guarding or (held := self._maps.get(locks_of(name))) is None:
+            return None
+        state = held.state
+        encoded = state.entries.get(key)
+        if encoded is None or (state.expiries and state.expired(key, now_ns, touch=False)):
+            return None
+        return decode_map_lock(encoded)
+
+    def lease_left_ms(self, name: str, key: bytes, now_ns: int) -> int:
+        """Until a present lock ends; 0: it has no lease."""
+        held = self._maps.get(locks_of(name))
+        expiry = held.state.expiries.get(key) if held is not None else None
+        return expiry.remaining_ttl_ms(now_ns) if expiry is not None else 0
+
+    def has_locked(self, name: str, key: bytes) -> bool:
+        """Whether a client has locked the entry. A lock counts until it is removed, also when its lease is over."""
+        if name not in self._guarding:
+            return False
+        held = self._maps.get(locks_of(name))
+        return held is not None and key in held.state.entries
+
+    def guards_entries(self, name: str) -> bool:
+        """Whether clients have locked any entry of this map."""
+        return name in self._guarding
+
+    def guarding(self) -> list[str]:
+        """Maps in which clients may have locked entries."""
+        return sorted(self._guarding)
+
+    def look_at(self, name: str) -> None:
+        """The locks of clients on entries of this map have changed."""
+        held = self._maps.get(locks_of(name))
+        if held is not None and held.state.entries:
+            self._guarding.add(name)
+        else:
+            self._guarding.discard(name)
+        self.changes += 1
+        self.closed = bool(self.held or self._guarding)
+
+    def find_map_locks(self) -> None:
+        """This is a new primary, which has the locks of clients in its copy (store/K-4)."""
+        for name in list(self._maps):
+            if guarded := guarded_map(name):
+                self.look_at(guarded)
+
     def change(self, changes: LockChanges) -> None:
         """Take locks, then release all of a transaction. Locks of others are never replaced."""
         for kept, lock in changes.taken:
@@ -89,6 +158,7 @@ class KeyLocks:
                 del self.held[kept]
                 if self._unstored is not None:
                     self._unstored.pop(kept, None)
+        self.closed = bool(self.held or self._guarding)
 
     @property
     def unstored(self) -> int:
@@ -110,6 +180,8 @@ class KeyLocks:
         self._entries, self._unread = _NONE_LEFT, []
         self.held.clear()
         self._of.clear()
+        self._guarding.clear()
+        self.closed = False
         self.changes += 1
 
     def restore(self, entries: Mapping[bytes, bytes]) -> None:

@@ -32,8 +32,8 @@ class PartitionCopy:
         """Higher after the partition began again empty."""
         self.term = 0
         """On a primary: version of the assignment with which it became primary."""
-        self.locks = KeyLocks()
         self.maps: dict[str, MapReplica] = {}
+        self.locks = KeyLocks(self.maps)
         self.services: dict[str, ServiceReplica] = {}
         """Apart from the maps, so that no client's map can have the name of a service."""
         self.requests = Remembered(request_ids)
@@ -49,6 +49,7 @@ class PartitionCopy:
             held.enter(term)
         kept = self.maps.get(TRANSACTIONS_MAP)
         self.locks.begin_restoring(kept.state.entries if kept is not None else {})
+        self.locks.find_map_locks()
 
     def follow(self) -> None:
         """Be the copy of a primary no more."""

@@ -56,10 +56,9 @@ class Operations(StepReceiver, Protocol):
 
 def step_problem_in(request: Request) -> str:
     """Why no transaction can take this step; empty: one can."""
-    why = step_problem(request.map, request.op, request.value, request.items)
-    named = collection_of(request.map)
+    why, named = step_problem(request), collection_of(request.map)
     if why or named is None:
-        return why
+        return why or "a transaction locks entries itself"
     step = decode_step(request.value)
     if step.kind not in TRANSACTIONAL.get(named[0], ()):
         return f"{step.kind.name} is not done in a transaction on a {named[0]}"

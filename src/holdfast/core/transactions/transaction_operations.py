@@ -24,6 +24,7 @@ from holdfast.core.model.transactions import (
     LockKeys,
     StepFate,
     TransactionId,
+    holder_shown,
     split_place,
 )
 from holdfast.core.outbox import Outbox, Reply
@@ -288,7 +289,7 @@ class TransactionOperations:
             wait_ms = transaction.lock_wait_ms
             is_whole = wait_ms == self._settings.transactions.lock_wait_ms
             limit = "transactions.lock_wait_ms" if is_whole else "the rest of this transaction's timeout"
-            why = f"transaction {result.holder.hex()} held a lock for longer than {wait_ms} ms ({limit})"
+            why = f"{holder_shown(result.holder)} held a lock for longer than {wait_ms} ms ({limit})"
         else:
             why = f"an entry could not be locked: {result.fate.name} {result.why}".rstrip()
         self._commits.give_up(transaction, why)

@@ -37,6 +37,7 @@ from holdfast.core.model.transactions import (
     TransactionId,
     TransactionStep,
     ValueSeen,
+    holder_shown,
 )
 from holdfast.core.outbox import Outbox, Reply, ReplyTarget
 from holdfast.core.transactions.finishing import Finishing
@@ -363,7 +364,7 @@ def _rollback_reason(result: StepResult | None, outcome: Outcome) -> str:
         case StepFate.CHANGED:
             return f"an entry of map {result.why!r} that it has read was changed by another writer"
         case StepFate.LOCKED:
-            return f"transaction {result.holder.hex()} has locked an entry that it has read or written"
+            return f"{holder_shown(result.holder)} has locked an entry that it has read or written"
         case StepFate.NOT_HELD:
             return NOT_HELD
         case fate:

@@ -68,6 +68,7 @@ def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVER
         talk.rights = rights
         talk.client_type, talk.client_name = call.client_type, call.client_name
         talk.client = call.client if rights.everything else _bound(call.client, rights.user)
+        talk.report_connected()
         talk.send(_welcome(talk, call, card, me))
     elif status == ADMITTED:
         # Other members announce a new member to their clients, possibly before it knows the view that admits it. A

@@ -386,7 +386,7 @@ cdef class PrimarySink:
             return self.view(frame, copy) if frame.row.views else self.read(frame, copy)
         if copy is None or self.reads_only:
             return GENERAL
-        if copy.locks.held and self.lane.locked(copy, self.name, key_of(frame)):
+        if copy.locks.closed and self.lane.locked(copy, self.name, key_of(frame)):
             return GENERAL
         self.counts[frame.row.counter] += 1
         if self.ids is not None:
@@ -508,7 +508,7 @@ cdef class PrimarySink:
             return GENERAL if copy is None else self.read_batch(frame, copy, at, count)
         if copy is None or self.reads_only:
             return GENERAL
-        if copy.locks.held:
+        if copy.locks.closed:
             for number in range(count):
                 each = step_entry(frame, each)
                 if self.lane.locked(copy, self.name, key_of(frame)):

@@ -98,6 +98,8 @@ class Conversation:
         self._send = send
         self._close = close
         self._undo: dict[bytes, Callable[[], object]] = {}
+        self._leave: Callable[[], None] | None = None
+        """Reports that this connection of the client has ended."""
         self.transactions = OpenTransactions(grid)
         self._registered = 0
         self._waiting = 0
@@ -179,6 +181,8 @@ class Conversation:
         undo, self._undo = self._undo, {}
         for forget in undo.values():
             forget()
+        if self._leave is not None:
+            self._leave()
         withdrawals, self._withdrawals = self._withdrawals, {}
         for withdraw in withdrawals.values():
             withdraw()
@@ -224,6 +228,11 @@ class Conversation:
             done()
 
         self._undo[JOIN] = self.grid.watch(self.callback("that the member has joined", changed))
+
+    def report_connected(self) -> None:
+        """Report that this client is connected, until the connection ends: it keeps its locks as long as it is."""
+        if self._leave is None:
+            self._leave = self.grid.collections.connect(self.client)
 
     # -- listeners
 

@@ -39,6 +39,8 @@ from holdfast.server.hazelcast import schema_requests as schemas
 from holdfast.server.hazelcast.collections import (
     counter_requests,
     list_requests,
+    lock_requests,
+    multimap_requests,
     queue_requests,
     replicated_maps,
     ringbuffer_requests,
@@ -118,6 +120,7 @@ _COLLECTIONS = {
     **topic_requests.MESSAGES,
     **replicated_maps.MESSAGES,
     **counter_requests.MESSAGES,
+    **multimap_requests.MESSAGES,
 }
 _SERVICES_OF_COLLECTIONS = frozenset(kind >> 16 for kind in (*_COLLECTIONS, *transactional_requests.MESSAGES))
 _ITEM_LISTENERS = {
@@ -126,6 +129,7 @@ _ITEM_LISTENERS = {
     **set_requests.LISTENERS,
     **topic_requests.LISTENERS,
     **replicated_maps.LISTENERS,
+    **multimap_requests.LISTENERS,
 }
 MESSAGES: dict[int, RequestKind] = {
     **authentication.MESSAGES,
@@ -133,6 +137,7 @@ MESSAGES: dict[int, RequestKind] = {
     **objects.MESSAGES,
     **schemas.MESSAGES,
     **maps.MESSAGES,
+    **lock_requests.MESSAGES,
     **iteration.MESSAGES,
     **listeners.MESSAGES,
     **near_caches.MESSAGES,
@@ -151,6 +156,7 @@ _REJECTED_BY_LEAVERS = frozenset(
         **objects.MESSAGES,
         **schemas.MESSAGES,
         **maps.MESSAGES,
+        **lock_requests.MESSAGES,
         **iteration.MESSAGES,
         **_COLLECTIONS,
         transactional_maps.BEGIN: None,

@@ -18,7 +18,7 @@ from holdfast.server.hazelcast.entry_views import NO_VIEW
 LAST_FRAME = 0x2000
 HEADER_BYTES = 22
 LONG_BYTES = 8
-_WIDTHS = {"thread": 8, "timeout": 8, "ttl_ms": 8, "max_idle_ms": 8}
+_WIDTHS = {"thread": 8, "timeout_ms": 8, "ttl_ms": 8, "max_idle_ms": 8}
 
 
 @unique
@@ -90,8 +90,8 @@ KEYED = (
     KeyedRequest(0x010600, "thread | name key", Op.CONTAINS_KEY, Form.TRUTH),
     KeyedRequest(0x010800, "thread | name key expected", Op.REMOVE_IF_SAME, Form.TRUTH),
     KeyedRequest(0x010900, "thread | name key", Op.DELETE, Form.TRUTH),
-    KeyedRequest(0x010B00, "thread timeout | name key", Op.TRY_REMOVE, Form.TRUTH),
-    KeyedRequest(0x010C00, "thread timeout | name key value", Op.TRY_PUT, Form.TRUE),
+    KeyedRequest(0x010B00, "thread timeout_ms | name key", Op.TRY_REMOVE, Form.TRUTH),
+    KeyedRequest(0x010C00, "thread timeout_ms | name key value", Op.TRY_PUT, Form.TRUE),
     # "Transient" entries are like any others: there is no map store.
     KeyedRequest(0x010D00, "thread ttl_ms | name key value", Op.SET, Form.NOTHING),
     KeyedRequest(0x010E00, "thread ttl_ms | name key value", Op.PUT_IF_ABSENT, Form.VALUE),

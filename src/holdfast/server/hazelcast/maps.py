@@ -11,6 +11,7 @@ from typing import cast
 from holdfast.config import INTERNAL, TRANSACTIONS_MAP
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.levels import ZONE_TRANSACTIONS
+from holdfast.core.model.map_locks import owner_of
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.core.model.transactions import lock_key
 from holdfast.core.operations.map_operations import EntryView
@@ -128,6 +129,8 @@ def _keyed_request(talk: Conversation, op: Op, call: Call) -> Request:
         ttl_ms=call.ttl_ms,
         max_idle_ms=call.max_idle_ms,
         key_hash=call.key_hash,
+        holder=owner_of(talk.client, call.thread),
+        wait_ms=max(0, call.timeout_ms),
     )
 
 
@@ -137,9 +140,13 @@ def _entry_view(talk: Conversation, call: Call) -> None:
 
 
 def _is_locked(talk: Conversation, call: Call) -> None:
-    """Whether a transaction has locked the entry; there are no other locks."""
-    kept = lock_key(call.name, call.key)
-    zone = talk.grid.zone_of(call.name).encode() if talk.grid.level >= ZONE_TRANSACTIONS else b""
+    ask_locked(talk, call, call.name)
+
+
+def ask_locked(talk: Conversation, call: Call, name: str) -> None:
+    """Whether a client or a transaction has locked the entry of this map."""
+    kept = lock_key(name, call.key)
+    zone = talk.grid.zone_of(name).encode() if talk.grid.level >= ZONE_TRANSACTIONS else b""
     request = Request(Op.CONTAINS_KEY, TRANSACTIONS_MAP, [talk.partition_of(call)], key=kept, expected=zone)
     talk.execute(call, request, lambda value: truth(call, value))
 
@@ -181,7 +188,10 @@ def put_all(talk: Conversation, call: Call) -> None:
     parts = _by_partition(talk, call)
     talk.execute_all(
         call,
-        (part and Request(Op.PUT_ALL, call.name, [part[0]], items=part[1]) for part in parts),
+        (
+            part and Request(Op.PUT_ALL, call.name, [part[0]], items=part[1], holder=talk.client)
+            for part in parts
+        ),
         lambda _: nothing(call, None),
     )
 

@@ -13,6 +13,8 @@ from holdfast.config import INTERNAL, RELIABLE_TOPIC_PREFIX
 from holdfast.config.permissions import Action, Kind
 from holdfast.core.model.collections import CollectionKind, collection_of, partition_of_name
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import STRUCTURES
+from holdfast.core.model.map_locks import LOCKED_NAME_MAX, guarded_map, locks_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.access import SERVICES, permission_of
 from holdfast.server.flow import REQUEST_UNITS, SLICE_ITEMS
@@ -144,6 +146,8 @@ def _destroy(talk: Conversation, call: Call) -> None:
     names = [name]
     if SERVICES[call.service] is Kind.RELIABLE_TOPIC:
         names.append(CollectionKind.RINGBUFFER.map_of(RELIABLE_TOPIC_PREFIX + call.name))
+    if talk.grid.level >= STRUCTURES and _has_locks(name):
+        names.append(locks_of(name))
     destroying = [Request(Op.DESTROY, one, _partitions_of(talk, one)) for one in names]
     for destroy in destroying:
         refused = talk.grid.rejection(destroy)
@@ -154,8 +158,14 @@ def _destroy(talk: Conversation, call: Call) -> None:
     for one in names:
         # End listeners before entries are removed; they get no events of the destruction.
         talk.grid.end_listeners(one)
-    forgetting = [_on(talk, Op.DELETE, one) for one in names]
+    forgetting = [_on(talk, Op.DELETE, one) for one in names if not guarded_map(one)]
     talk.execute_all(call, [*destroying, *forgetting], lambda _: nothing(call, None))
+
+
+def _has_locks(name: str) -> bool:
+    """Whether entries of this map can be locked."""
+    named = collection_of(name)
+    return len(name) <= LOCKED_NAME_MAX and (named is None or named[0] is CollectionKind.MULTIMAP)
 
 
 def _partitions_of(talk: Conversation, name: str) -> list[int]:

@@ -249,7 +249,7 @@ class PrimarySink:
         copy = lane.serving[partition] if partition < len(lane.serving) else None
         if copy is None or type(served) is not str:
             return GENERAL
-        if copy.locks.held and lane.locked(copy, served, key):
+        if copy.locks.closed and lane.locked(copy, served, key):
             return GENERAL
         if self.ids is not None:
             old = self.ids.write(self.served, row, copy, served, key, write)
@@ -304,7 +304,7 @@ class PrimarySink:
         copy = lane.serving[partition] if partition < len(lane.serving) else None
         if copy is None or type(served) is not str:
             return GENERAL
-        if copy.locks.held and any(lane.locked(copy, served, key) for key, _, _ in entries):
+        if copy.locks.closed and any(lane.locked(copy, served, key) for key, _, _ in entries):
             return GENERAL
         if self.ids is not None:
             self.ids.write_batch(self.served, copy, served, entries)

@@ -61,6 +61,8 @@ class Call:
     keys: Items = field(default_factory=list)
     hashes: array[int] = field(default_factory=lambda: array("i"))
     values: Items = field(default_factory=list)
+    collections: list[list[bytes]] = field(default_factory=list)
+    """The values of each key."""
     size: int = 0
     predicate: bytes = b""
     ttl_ms: int = DEFAULT_TTL
@@ -103,6 +105,9 @@ class Call:
     """Whether the response has the value of a counter before the change."""
     version: int = 0
     """The latest version of a counter that the client has seen."""
+    thread: int = 0
+    reference: int = 0
+    """Names a request for a lock also when it is repeated; 0: none does."""
     schema_id: int = 0
     schemas: list[Schema] = field(default_factory=list)
 
@@ -114,8 +119,7 @@ a generator that yields after each slice of some ms.
 Sliced = Generator[None, None, object]
 
 FIXED: dict[str, str] = {
-    "thread": "8x",
-    "timeout": "8x",
+    "thread": "q",
     "timeout_ms": "q",
     "transaction": "17s",
     "member": "17x",
@@ -138,6 +142,7 @@ FIXED: dict[str, str] = {
     "overflow": "i",
     "number": "q",
     "get_before": "?",
+    "reference": "q",
 }
 """Fixed-size parameters: name and the code of `struct`. Those coded `x` are skipped as unneeded."""
 
@@ -245,6 +250,29 @@ def _items(frames: FrameReader, _: Call) -> Sliced:
         if frames.due():
             yield
         found.append(read_data(frames)[0])
+    return found
+
+
+def _collections(frames: FrameReader, call: Call) -> Sliced:
+    """Keys, each with a list of values."""
+    found: list[list[bytes]] = []
+    keys: list[bytes] = []
+    count = 0
+    for _element in frames.elements():
+        key, key_hash = read_data(frames)
+        values: list[bytes] = []
+        for _value in frames.elements():
+            if frames.due():
+                yield
+            values.append(read_data(frames)[0])
+            count += 1
+            if count > ITEMS_MAX:
+                raise CallRefused(BAD_ARGUMENT, f"one request has at most {ITEMS_MAX} items: send several")
+        count += 1
+        keys.append(key)
+        found.append(values)
+        call.hashes.append(key_hash)
+    call.keys = keys
     return found
 
 
@@ -361,6 +389,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "keys": ("keys", _keys),
     "entries": ("values", _entries),
     "items": ("values", _items),
+    "collections": ("collections", _collections),
     "predicate": ("predicate", _data),
     "filter": ("predicate", _nullable_data),
     "cluster_name": ("cluster_name", _text),

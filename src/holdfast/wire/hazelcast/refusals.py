@@ -24,6 +24,7 @@ class ErrorCode:
 
 NOT_AUTHENTICATED = ErrorCode(3, "com.hazelcast.client.AuthenticationException")
 BAD_ARGUMENT = ErrorCode(23, "java.lang.IllegalArgumentException")
+NOT_OWNER = ErrorCode(26, "java.lang.IllegalMonitorStateException")
 BAD_STATE = ErrorCode(27, "java.lang.IllegalStateException")
 OUT_OF_BOUNDS = ErrorCode(29, "java.lang.IndexOutOfBoundsException")
 MAX_SIZE = ErrorCode(43, "com.hazelcast.map.ReachedMaxSizeException")

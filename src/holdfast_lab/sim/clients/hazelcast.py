@@ -172,7 +172,7 @@ def encode(
     if request is not None:
         written |= {
             "thread": LONG.pack(THREAD),
-            "timeout": LONG.pack(0),
+            "timeout_ms": LONG.pack(0),
             "ttl_ms": LONG.pack(request.ttl_ms),
             "max_idle_ms": LONG.pack(request.max_idle_ms),
             "name": text(request.map),

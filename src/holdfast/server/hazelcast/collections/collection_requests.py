@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
 
 from holdfast.config import CollectionSettings
 from holdfast.core.model.collections import (
-    FOREVER_MS,
     CollectionKind,
     CollectionStep,
     StepKind,
     encode_step,
     partition_of_name,
 )
-from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Request, Value
 from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE
-from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
+from holdfast.server.hazelcast.collections.waiting_requests import ask_until
+from holdfast.server.hazelcast.conversation import Conversation, Handler, RequestKind
 from holdfast.server.hazelcast.maps import Answering
 from holdfast.wire.hazelcast.hazelcast_frames import message, response
 from holdfast.wire.hazelcast.layouts import Call, RequestLayout
@@ -85,29 +84,11 @@ def execute_waiting(
     answer: Answering,
 ) -> None:
     """Make a request until it succeeds, or `timeout_ms` are over (0: once; `FOREVER_MS`: without end)."""
-    endless = timeout_ms == FOREVER_MS
-    end_ns = talk.grid.now_ns() + timeout_ms * MILLISECOND
 
-    def left_ms() -> int:
-        left_ns = end_ns - talk.grid.now_ns()
-        return FOREVER_MS if endless else max(0, -(-left_ns // MILLISECOND))
+    def request(wait_ms: int) -> Request:
+        return step_request(talk, kind, call.name, msgspec.structs.replace(step, wait_ms=wait_ms), items)
 
-    def ask(wait_ms: int) -> None:
-        made = msgspec.structs.replace(step, wait_ms=min(wait_ms, FOREVER_MS))
-        talk.execute_waiting(call, step_request(talk, kind, call.name, made, items), answered)
-
-    def answered(value: Value) -> Made:
-        # Neither an item nor room was there, as far as the request has waited.
-        again = (value is None or value is False) and timeout_ms > 0
-        wait_ms = left_ms() if again else 0
-        return _once_more(lambda: ask(wait_ms)) if wait_ms else answer(call, value)
-
-    ask(timeout_ms)
-
-
-def _once_more(ask: Callable[[], None]) -> Generator[None, None, None]:
-    yield
-    ask()
+    ask_until(talk, call, request, timeout_ms, answer)
 
 
 def messages(kind: CollectionKind, rows: Sequence[Row]) -> dict[int, RequestKind]:

@@ -1,8 +1,4 @@
-"""Requests for queues.
-
-A request that has to wait does so at the primary of its partition, for half of the call timeout. Then it is made again,
-until the client's timeout is over.
-"""
+"""Requests for queues."""
 
 from __future__ import annotations
 

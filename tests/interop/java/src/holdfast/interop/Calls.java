@@ -20,6 +20,7 @@ import com.hazelcast.map.listener.EntryUpdatedListener;
 import com.hazelcast.map.listener.MapClearedListener;
 import com.hazelcast.map.listener.MapListener;
 import com.hazelcast.map.listener.MapPartitionLostListener;
+import com.hazelcast.multimap.MultiMap;
 import com.hazelcast.partition.MigrationListener;
 import com.hazelcast.partition.MigrationState;
 import com.hazelcast.partition.ReplicaMigrationEvent;
@@ -80,6 +81,8 @@ final class Calls {
         topics();
         replicatedMaps();
         numbers();
+        locks();
+        multimaps();
         refused();
         structures();
         return found;
@@ -437,14 +440,50 @@ final class Calls {
         is("CardinalityEstimator.estimate", 3L, different::estimate);
     }
 
+    private void locks() {
+        does("Map.lock", () -> map.lock("by a client"));
+        is("Map.isLocked", true, () -> map.isLocked("by a client"));
+        is("Map.tryLock", true, () -> map.tryLock("by a client"));
+        does("Map.unlock", () -> map.unlock("by a client"));
+        is("Map.put", null, () -> map.put("by a client", "by its owner"));
+        is("Map.isLocked", true, () -> map.isLocked("by a client"));
+        does("Map.forceUnlock", () -> map.forceUnlock("by a client"));
+        is("Map.isLocked", false, () -> map.isLocked("by a client"));
+        is("Map.remove", "by its owner", () -> map.remove("by a client"));
+    }
+
+    private void multimaps() {
+        MultiMap<String, String> some = client.getMultiMap("mm");
+        is("MultiMap.put", true, () -> some.put("k", "a"));
+        is("MultiMap.put", false, () -> some.put("k", "a"));
+        does("MultiMap.putAll", () -> some.putAllAsync(Map.of("k", List.of("b"), "l", List.of("a")))
+                .toCompletableFuture().join());
+        is("MultiMap.get", Set.of("a", "b"), () -> Set.copyOf(some.get("k")));
+        is("MultiMap.valueCount", 2, () -> some.valueCount("k"));
+        is("MultiMap.size", 3, some::size);
+        is("MultiMap.keySet", Set.of("k", "l"), () -> Set.copyOf(some.keySet()));
+        is("MultiMap.values", 3, () -> some.values().size());
+        is("MultiMap.entrySet", 3, () -> some.entrySet().size());
+        is("MultiMap.containsKey", false, () -> some.containsKey("x"));
+        is("MultiMap.containsValue", true, () -> some.containsValue("b"));
+        is("MultiMap.containsEntry", false, () -> some.containsEntry("l", "b"));
+        is("MultiMap.removeEntry", true, () -> some.remove("k", "a"));
+        is("MultiMap.remove", 1, () -> some.remove("k").size());
+        does("MultiMap.delete", () -> some.delete("l"));
+        is("MultiMap.size", 0, some::size);
+        does("MultiMap.clear", some::clear);
+        does("MultiMap.lock", () -> some.lock("k"));
+        is("MultiMap.isLocked", true, () -> some.isLocked("k"));
+        is("MultiMap.tryLock", true, () -> some.tryLock("k"));
+        does("MultiMap.unlock", () -> some.unlock("k"));
+        does("MultiMap.forceUnlock", () -> some.forceUnlock("k"));
+        is("MultiMap.isLocked", false, () -> some.isLocked("k"));
+    }
+
     /** What Holdfast has not got: the user sees why. */
     private void refused() {
         EntryProcessor<String, Object, Object> processor = new Processor();
         Predicate<String, Object> always = Predicates.alwaysTrue();
-        does("Map.lock", () -> map.lock("k"));
-        does("Map.tryLock", () -> map.tryLock("k"));
-        does("Map.unlock", () -> map.unlock("k"));
-        does("Map.forceUnlock", () -> map.forceUnlock("k"));
         does("Map.addIndex", () -> map.addIndex(new IndexConfig(IndexType.HASH, "a")));
         does("Map.executeOnKey", () -> map.executeOnKey("k", processor));
         does("Map.submitToKey", () -> map.submitToKey("k", processor).toCompletableFuture().join());
@@ -466,7 +505,6 @@ final class Calls {
 
     private void structures() {
         String name = "s";
-        does("MultiMap", () -> client.getMultiMap(name).size());
         does("ExecutorService", () -> client.getExecutorService(name).isShutdown());
         does("DurableExecutor", () -> client.getDurableExecutorService(name).isShutdown());
         does("ScheduledExecutor", () -> client.getScheduledExecutorService(name).getAllScheduledFutures());

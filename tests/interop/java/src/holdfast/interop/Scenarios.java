@@ -1,5 +1,7 @@
 package holdfast.interop;
 
+import com.hazelcast.config.IndexConfig;
+import com.hazelcast.config.IndexType;
 import com.hazelcast.core.DistributedObjectEvent;
 import com.hazelcast.core.DistributedObjectListener;
 import com.hazelcast.core.EntryEvent;
@@ -368,7 +370,10 @@ public final class Scenarios {
     /** What Holdfast has not got is refused, and the client goes on. */
     private Object unsupported(IMap<String, Object> map) throws Exception {
         List<Object> seen = new ArrayList<>();
-        seen.add(refusal(() -> map.tryLock("k")));
+        seen.add(refusal(() -> {
+            map.addIndex(new IndexConfig(IndexType.HASH, "a"));
+            return null;
+        }));
         seen.add(refusal(() -> {
             client.getExecutorService("t").isShutdown();
             return null;
