@@ -53,7 +53,7 @@ MIXED_SEEDS = 78_000
 """From this seed on a map that moves may have a change stream."""
 
 
-QUEUE_SEEDS, QUEUES = 90_000, 0.5
+QUEUE_SEEDS, STRUCTURE_SEEDS, QUEUES = 90_000, 95_000, 0.5
 """In so many runs of seeds from this one on, there is a queue."""
 
 
@@ -89,9 +89,17 @@ class Shape:
 
     def has_queue(self, seed: int) -> bool:
         """Not where acknowledged items may rightly be lost or delivered again, nor beside builds without queues."""
+        return self._is_sound and seed >= QUEUE_SEEDS and random.Random(f"{seed}/queue").random() < QUEUES
+
+    def has_structures(self, seed: int) -> bool:
+        """Whether the run has a ringbuffer, a counter and a generator of ids."""
+        return self._is_sound and seed >= STRUCTURE_SEEDS and random.Random(f"{seed}/ring").random() < QUEUES
+
+    @property
+    def _is_sound(self) -> bool:
+        """Whether every acknowledged change of a collection stays, and none is repeated."""
         remembers = self.settings.replication.request_ids >= LARGE_MEMORY and not self.large_bytes
-        sound = remembers and not self.split and not self.builds and self.journal != "lazy"
-        return sound and seed >= QUEUE_SEEDS and random.Random(f"{seed}/queue").random() < QUEUES
+        return remembers and not self.split and not self.builds and self.journal != "lazy"
 
     @property
     def split(self) -> bool:

@@ -1,22 +1,29 @@
-"""Callers beside the clients of maps, in runs that have them: of a service, and of a queue."""
+"""Callers beside the clients of maps, in runs that have them: of a service, a queue, and other structures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast_lab.sim import queueing, tally
+from holdfast_lab.sim import queueing, structures, tally
 from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.queueing import QueueUser
 from holdfast_lab.sim.shape import Shape
+from holdfast_lab.sim.structures import StructureUser
 from holdfast_lab.sim.tally import Tally, Teller
 from holdfast_lab.sim.world import World
 
 
 class SideCallers:
-    def __init__(self, tellers: Sequence[Teller] = (), queue_users: Sequence[QueueUser] = ()) -> None:
+    def __init__(
+        self,
+        tellers: Sequence[Teller] = (),
+        queue_users: Sequence[QueueUser] = (),
+        structure_users: Sequence[StructureUser] = (),
+    ) -> None:
         self._tellers = tellers
         self._queue_users = queue_users
-        self._callers: list[Teller | QueueUser] = [*tellers, *queue_users]
+        self._structure_users = structure_users
+        self._callers: list[Teller | QueueUser | StructureUser] = [*tellers, *queue_users, *structure_users]
 
     def start(self) -> None:
         for caller in self._callers:
@@ -34,12 +41,19 @@ class SideCallers:
         """Errors in a cluster at rest."""
         members, lost = cluster.pictures(), {partition for partition, _ in cluster.lost}
         problems = tally.judge(members, self._tellers, lost) if self._tellers else []
-        return problems + (queueing.judge(members, self._queue_users, lost) if self._queue_users else [])
+        problems += queueing.judge(members, self._queue_users, lost) if self._queue_users else []
+        return problems + (
+            structures.judge(members, self._structure_users, lost) if self._structure_users else []
+        )
 
     @property
     def figures(self) -> dict[str, int | float]:
-        delivered = sum(user.delivered for user in self._queue_users)
-        return {"queue_items_delivered": delivered} if self._queue_users else {}
+        found: dict[str, int | float] = {}
+        if self._queue_users:
+            found["queue_items_delivered"] = sum(user.delivered for user in self._queue_users)
+        if self._structure_users:
+            found["structure_calls_answered"] = sum(user.answered for user in self._structure_users)
+        return found
 
 
 def hosted_services(shape: Shape) -> Callable[[], list[Tally]]:
@@ -56,6 +70,8 @@ def side_callers(world: World, cluster: Cluster, shape: Shape, tell_ns: int) -> 
         tellers = [Teller(index, world, cluster, partitions, tell_ns) for index in range(2)]
     count = queueing.USERS if shape.has_queue(world.seed) else 0
     queue_users = [QueueUser(index, world, cluster) for index in range(count)]
-    found = SideCallers(tellers, queue_users)
+    count = structures.USERS if shape.has_structures(world.seed) else 0
+    structure_users = [StructureUser(index, world, cluster) for index in range(count)]
+    found = SideCallers(tellers, queue_users, structure_users)
     found.start()
     return found

@@ -65,8 +65,8 @@ def test_a_run_with_a_queue_shows_a_lost_and_a_repeated_item(
     """Some polls keep the item that they answer, or some offers are acknowledged and add nothing."""
     decide, draw = primary_copy.decide_step, random.Random(1)
 
-    def lies(state: MapState | None, request: Request) -> Decision | Wait:
-        decision = decide(state, request)
+    def lies(state: MapState | None, request: Request, *times: int) -> Decision | Wait:
+        decision = decide(state, request, *times)
         changes = isinstance(decision, Decision) and decision.updates
         if request.op is operation and changes and draw.random() < 0.05:
             assert isinstance(decision, Decision)
