@@ -72,7 +72,7 @@ def test_all_readers_of_an_item_get_it_and_later_ones_are_not_looked_at(looks: l
 def test_so_many_readers_are_answered_in_one_step(
     monkeypatch: pytest.MonkeyPatch, looks: list[StepKind]
 ) -> None:
-    monkeypatch.setattr(collection_waits, "WOKEN_MAX", 4)
+    monkeypatch.setattr(collection_waits, "WOKEN_ITEMS", 4 * collection_waits.READER_ITEMS)
     stage = Stage()
     for _ in range(10):
         stage.ask(read_one(0))

@@ -5,8 +5,8 @@ read an item that a ringbuffer does not have yet.
   first be decided again, then the next, up to one that still has to wait, which keeps its place. So the cost of a
   change depends on the requests that it serves, not on those that wait.
 - routing/R-22: All that wait for the same item of a ringbuffer get it: those that need the lowest sequence come first,
-  and requests that need a later one are not looked at. At most `WOKEN_MAX` are answered in a step, the others in the
-  next ones.
+  and requests that need a later one are not looked at. They are answered in steps of some ms, each with at most
+  `WOKEN_ITEMS` items.
 - routing/R-21: A request whose client has gone waits no longer, so that it takes no item. It is also sent to no other
   primary. An item that was taken before the member knew is lost with the client.
 """
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from holdfast.config import LimitSettings
-from holdfast.core.model.collections import wait_of, with_remaining_wait
+from holdfast.core.model.collections import decode_step, wait_of, with_remaining_wait
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.map_locks import guarded_map
 from holdfast.core.model.operations import Op, Request
@@ -29,7 +29,9 @@ WAIT_SHARE = 2
 """The call timeout divided by this is the longest wait for a change; `limits.waiting_requests` divided by it is the
 largest number of requests that wait for changes of collections.
 """
-WOKEN_MAX = 200
+WOKEN_ITEMS = 10_000
+READER_ITEMS = 50
+"""A reader costs as much as so many items, besides those that it may get."""
 _SPARE = 1000
 """So many deadlines of requests that wait no longer may stay."""
 
@@ -152,13 +154,14 @@ class CollectionWaits:
         (routing/R-20).
         """
         for op in (Op.TAKE_FROM_COLLECTION, Op.ADD_TO_COLLECTION, Op.AWAIT_ITEMS):
-            count = 0
+            items = 0
             while line := self._lines.get(partition, {}).get((name, key, op)):
-                if op is Op.AWAIT_ITEMS and count >= WOKEN_MAX:
+                if items >= WOKEN_ITEMS:
                     self.unfinished[partition, name] = None
                     break
-                count += 1
                 first = line.first
+                if op is Op.AWAIT_ITEMS:
+                    items += READER_ITEMS + max(0, decode_step(first.request.value).end)
                 self._remove(first)
                 yield first
                 if self._waits(first) and self._lines[partition][name, key, op].first is first:
