@@ -258,7 +258,17 @@ class Judge:
             ("TransactionalList.remove", False, items.remove, ("b",)),
         ):
             judge(call, wanted, method, *arguments)
-        judge("TransactionalMultiMap", None, lambda: other.get_multi_map("s").size())
+        several = other.get_multi_map("in")
+        for call, wanted, method, arguments in (
+            ("put", True, several.put, ("k", 1)),
+            ("put", True, several.put, ("k", 2)),
+            ("get", [1, 2], several.get, ("k",)),
+            ("valueCount", 2, several.value_count, ("k",)),
+            ("size", 2, several.size, ()),
+            ("removeEntry", True, several.remove, ("k", 1)),
+            ("remove", [2], several.remove_all, ("k",)),
+        ):
+            judge(f"TransactionalMultiMap.{call}", wanted, method, *arguments)
         other.rollback()
 
     def in_order(

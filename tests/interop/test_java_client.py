@@ -26,9 +26,16 @@ LOG_LINES_MAX = 60
 """What the client may write of one session to its log; it begins with a page of its own."""
 
 
+def is_compiled() -> bool:
+    """Whether no source is newer than the classes."""
+    made = [file.stat().st_mtime for file in (CLASSES / "holdfast").rglob("*.class")]
+    sources = [file.stat().st_mtime for file in (FOLDER / "src").rglob("*.java")]
+    return bool(made) and max(sources) <= min(made)
+
+
 def built(version: str) -> None:
-    """Maven has compiled our side and fetched this client, once; without it the test is skipped."""
-    if (CLASSES / "holdfast").is_dir() and (CLIENTS / f"hazelcast-{version}.jar").is_file():
+    """Maven has compiled our side, as it is now, and fetched this client; without it the test is skipped."""
+    if is_compiled() and (CLIENTS / f"hazelcast-{version}.jar").is_file():
         return
     if shutil.which("mvn") is None or shutil.which("javac") is None:
         pytest.skip("needs Maven and a JDK of Java 17")

@@ -157,6 +157,12 @@ set remove
     Set.clear
 set listen
     Set.addListener
+multimap read put
+    TransactionalMultiMap.put
+multimap read
+    TransactionalMultiMap.get TransactionalMultiMap.valueCount TransactionalMultiMap.size
+multimap read remove
+    TransactionalMultiMap.remove TransactionalMultiMap.removeEntry
 queue put
     TransactionalQueue.offer
 queue read remove

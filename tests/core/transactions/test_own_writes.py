@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.operations import Op, Request, Value
+from holdfast.core.model.operations import COLLECTION_STEPS, Op, Request, Value
 from holdfast.core.model.transactions import TransactionalWrite
 from holdfast.core.transactions.own_writes import KEYED, WHOLE_IN, change_in, whole_in
 
@@ -83,7 +83,7 @@ def compare(op: Op, present: bytes | None, value: bytes, expected: bytes) -> Non
         assert held == {b"k": value}
 
 
-@pytest.mark.parametrize("op", [op for op in Op if op not in KEYED])
+@pytest.mark.parametrize("op", [op for op in Op if op not in KEYED | COLLECTION_STEPS])
 def test_what_is_no_operation_on_an_entry_is_refused(op: Op) -> None:
     with pytest.raises(ValueError, match=f"{op.name} is not done in a transaction"):
         change_in(Request(op, "m", [0], b"k"), None, (0, 0))

@@ -19,6 +19,7 @@ from holdfast.core.effects import Complete, Send
 from holdfast.core.messages import ZoneStates, ZoneStatesAsked
 from holdfast.core.metastore.invoke import Leaf, MetastoreEntry, PutKey
 from holdfast.core.model.ids import MemberId, group_of
+from holdfast.core.model.map_changes import MapChanges
 from holdfast.core.model.views import MemberInfo
 from holdfast.core.model.zone_answers import ZoneChanged
 from holdfast.core.outbox import Outbox, Reply
@@ -83,7 +84,7 @@ class Stage:
             uuid: MemberInfo(uuid, 1, "h", 5701, "h", 5702, f"m{number}")
             for number, uuid in enumerate((A, B, C))
         }
-        self.installed = SimpleNamespace(number=3)
+        self.installed = SimpleNamespace(number=3, maps=MapChanges())
         standing: Any = SimpleNamespace(
             members=lambda: list(self.members.values()), member=self.members.get, view=self.installed
         )

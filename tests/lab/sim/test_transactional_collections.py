@@ -10,6 +10,7 @@ from tests.lab.sim.stage import Stage, clean
 from tests.lab.sim.transaction_stage import Desk, Told, kept, transactional
 
 from holdfast.actions.drain import Drain
+from holdfast.core.collections import multimap_steps
 from holdfast.core.events import ActionRequested
 from holdfast.core.model.collections import (
     CollectionKind,
@@ -18,6 +19,7 @@ from holdfast.core.model.collections import (
     encode_step,
     partition_of_name,
 )
+from holdfast.core.model.keys import partition_of
 from holdfast.core.model.levels import OF_THIS_BUILD, STRUCTURES, FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import OperateIn, TransactionFate
@@ -27,7 +29,7 @@ from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 from holdfast_lab.sim.world import Process
 
 JOBS = "jobs"
-QUEUE, SET = CollectionKind.QUEUE, CollectionKind.SET
+QUEUE, SET, MULTIMAP = CollectionKind.QUEUE, CollectionKind.SET, CollectionKind.MULTIMAP
 
 
 class Collections:
@@ -242,6 +244,89 @@ def test_locks_of_collections_move_with_their_partition() -> None:
     assert all_of.end(desk.commit(tx)) is TransactionFate.DONE
     all_of.stage.wait(0.5)
     assert [each.value for each in polled] == [None]
+
+
+# -- multimaps
+
+
+def values_of(key: bytes, kind: StepKind, *items: bytes) -> Request:
+    value = encode_step(CollectionStep(kind))
+    place = partition_of(key, 0, 7)
+    return Request(kind.op, MULTIMAP.map_of(JOBS), [place], key=key, value=value, items=list(items))
+
+
+def asked(all_of: Collections, request: Request) -> list[Outcome]:
+    answers: list[Outcome] = []
+    process = all_of.stage.processes[0]
+    process.step(partial(process.driver.execute, request, answers.append))
+    return answers
+
+
+def size_of(all_of: Collections, desk: Desk, transaction: bytes) -> Any:
+    request = Request(Op.SIZE, MULTIMAP.map_of(JOBS), list(range(7)))
+    told = desk.order(OperateIn(transaction, request))
+    all_of.stage.until(lambda: bool(told.answers), what="no size")
+    return told.answer.value
+
+
+def test_a_multimap_changes_with_the_rest() -> None:
+    all_of = Collections()
+    desk = all_of.desks[0]
+
+    def do(kind: StepKind, key: bytes, *items: bytes) -> Any:
+        told = desk.order(OperateIn(tx, values_of(key, kind, *items)))
+        all_of.stage.until(lambda: bool(told.answers), what="no answer")
+        assert told.fate is TransactionFate.DONE, told.answers
+        return told.answer.value
+
+    tx = desk.begin()
+    assert do(StepKind.ADD, b"k", b"1") is True
+    assert do(StepKind.ADD, b"k", b"1") is False, "each value once"
+    assert do(StepKind.ADD, b"k", b"2") is True
+    assert do(StepKind.ADD, b"other", b"3") is True
+    assert do(StepKind.ITEMS, b"k") == [b"1", b"2"]
+    assert do(StepKind.REMOVE, b"k", b"1") is True
+    assert do(StepKind.SIZE, b"k") == 1
+    assert size_of(all_of, desk, tx) == 2
+    assert do(StepKind.DRAIN, b"other") == [b"3"]
+    blocked = asked(all_of, values_of(b"k", StepKind.ADD, b"4"))
+    all_of.stage.wait(1)
+    assert not blocked
+    assert all_of.end(desk.commit(tx)) is TransactionFate.DONE
+    all_of.stage.wait(0.1)
+    assert [each.value for each in blocked] == [True], "it is woken"
+    read = asked(all_of, values_of(b"k", StepKind.ITEMS))
+    all_of.stage.wait(0.1)
+    assert [each.value for each in read] == [[b"2", b"4"]]
+    tx = desk.begin()
+    assert size_of(all_of, desk, tx) == 2
+    assert do(StepKind.DRAIN, b"k") == [b"2", b"4"]
+    assert size_of(all_of, desk, tx) == 0
+    blocked = asked(all_of, values_of(b"k", StepKind.ADD, b"5"))
+    all_of.stage.wait(0.5)
+    assert all_of.end(desk.roll_back(tx)) is TransactionFate.DONE
+    all_of.stage.wait(0.1)
+    assert [each.value for each in blocked] == [True], "also by a rollback"
+    clean(all_of.stage)
+
+
+def test_too_many_values_are_refused_and_the_transaction_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multimap_steps, "LOOKED_MAX", 2)
+    all_of = Collections(1)
+    desk = all_of.desks[0]
+    tx = desk.begin()
+    told = [desk.order(OperateIn(tx, values_of(b"k", StepKind.ADD, item))) for item in (b"1", b"2", b"3")]
+    all_of.stage.wait(0.2)
+    assert [each.fate for each in told] == [
+        TransactionFate.DONE,
+        TransactionFate.DONE,
+        TransactionFate.NOT_DONE,
+    ]
+    assert "at most 2 values" in told[2].answer.why
+    assert all_of.end(desk.commit(tx)) is TransactionFate.DONE
+    read = asked(all_of, values_of(b"k", StepKind.ITEMS))
+    all_of.stage.wait(0.1)
+    assert read[0].value == [b"1", b"2"]
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,12 @@ def shown_name(map_name: str) -> str:
     return f"{named[0]} {named[1]}" if named is not None else map_name
 
 
+def is_in_one_partition(map_name: str) -> bool:
+    """Whether this map holds the items of a collection, all in the partition of the collection's name."""
+    named = collection_of(map_name)
+    return named is not None and not named[0].is_spread
+
+
 def is_multimap(map_name: str) -> bool:
     """Whether the entries of this map are those of a multimap."""
     return COLLECTIONS.get(map_name[: map_name.find(":") + 1]) == "multimaps"
@@ -229,6 +235,9 @@ TRANSACTIONAL: dict[CollectionKind, frozenset[StepKind]] = {
     CollectionKind.QUEUE: frozenset({StepKind.ADD, StepKind.POLL, StepKind.PEEK, StepKind.SIZE}),
     CollectionKind.LIST: frozenset({StepKind.ADD, StepKind.REMOVE, StepKind.SIZE}),
     CollectionKind.SET: frozenset({StepKind.ADD, StepKind.REMOVE, StepKind.SIZE}),
+    CollectionKind.MULTIMAP: frozenset(
+        {StepKind.ADD, StepKind.REMOVE, StepKind.DRAIN, StepKind.ITEMS, StepKind.SIZE}
+    ),
 }
 """Steps that transactions can take."""
 WHOLE_COLLECTION = b""

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.config import TRANSACTIONS_MAP
-from holdfast.core.model.collections import WHOLE_COLLECTION, collection_of, wait_of
+from holdfast.core.model.collections import WHOLE_COLLECTION, is_in_one_partition, wait_of
 from holdfast.core.model.decisions import Decision, LockChanges, Update, Wait
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import COLLECTION_CHANGES, EventKind, Op, Request
@@ -322,7 +322,7 @@ class TransactionBranches:
 
 def _guarded(entry: EntryKey) -> EntryKey:
     """The entry whose lock a transaction needs to write this one: items of a collection have one lock together."""
-    return entry if collection_of(entry[0]) is None else (entry[0], WHOLE_COLLECTION)
+    return (entry[0], WHOLE_COLLECTION) if is_in_one_partition(entry[0]) else entry
 
 
 _OF_A_CLIENT = KeyLock(b"", MemberId(""))

@@ -19,7 +19,6 @@ from heapq import heapify, heappop, heappush
 from holdfast.config import LimitSettings
 from holdfast.core.model.collections import decode_step, wait_of, with_remaining_wait
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.model.map_locks import guarded_map
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.routing.pending import Asker, Parked
 
@@ -146,8 +145,8 @@ class CollectionWaits:
         del self._by_asker[parked.asker]
 
     def lock_lines(self, partition: int) -> list[tuple[str, bytes]]:
-        """Locks of this partition that requests wait for."""
-        return [(name, key) for name, key, _ in self._lines.get(partition, ()) if guarded_map(name)]
+        """Locks of this partition that requests wait for, and keys of multimaps, which may be locked."""
+        return [(name, key) for name, key, _ in self._lines.get(partition, ()) if key]
 
     def woken(self, partition: int, name: str, key: bytes) -> Iterator[Parked]:
         """The collection or lock has changed: those to be decided again, before the next one is taken

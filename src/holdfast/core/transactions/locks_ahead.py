@@ -40,7 +40,7 @@ def need_of(transaction: Transaction, order: OperateIn) -> OperationNeed:
     if transaction.optimistic:
         known = entry is not None and entry.known
         return OperationNeed.NOTHING if known or request.op is Op.SET else OperationNeed.VALUE
-    changes = request.op not in (Op.GET, Op.CONTAINS_KEY) or order.for_update
+    changes = request.op not in (Op.GET, Op.CONTAINS_KEY, Op.READ_COLLECTION) or order.for_update
     return OperationNeed.LOCK if changes or transaction.repeatable else OperationNeed.VALUE
 
 

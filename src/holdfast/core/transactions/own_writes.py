@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from holdfast.core.model.operations import Op, Request, Value
+from holdfast.core.collections.multimap_steps import decide_multimap
+from holdfast.core.model.collections import decode_step
+from holdfast.core.model.multimap_values import count_values
+from holdfast.core.model.operations import COLLECTION_STEPS, Op, Request, Value
+from holdfast.core.model.records import Change
 from holdfast.core.model.transactions import TransactionalWrite
+from holdfast.core.transactions.transaction import TouchedEntry
 
 _STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
 
@@ -18,6 +23,8 @@ def change_in(
     live and maximum idle time in ms of stored values.
     """
     op = request.op
+    if op in COLLECTION_STEPS:
+        return _in_multimap(request, present)
     if op is Op.GET:
         return present, None
     if op is Op.CONTAINS_KEY:
@@ -51,6 +58,28 @@ def _store(
         return present, stored if present is not None else None
     same = present == request.expected
     return same, stored if same else None
+
+
+def _in_multimap(request: Request, present: bytes | None) -> tuple[Value, TransactionalWrite | None]:
+    """A step on the values of one key. Raises StepRefused for too many of them."""
+    decided = decide_multimap(
+        {} if present is None else {request.key: present}, request, decode_step(request.value)
+    )
+    write = None
+    for update in decided.updates:
+        value = update.value if update.change is Change.SET else None
+        write = TransactionalWrite(request.map, request.key, value, key_hash=request.key_hash)
+    return decided.answer, write
+
+
+def multimap_size_in(found: Value, entries: Iterable[TouchedEntry]) -> int:
+    """The number of values of a multimap. `found`: of stored ones; `entries`: those with own writes."""
+    assert isinstance(found, int), "a size is a number"
+    return found + sum(_count(entry.present) - _count(entry.value) for entry in entries)
+
+
+def _count(encoded: bytes | None) -> int:
+    return count_values(encoded) if encoded is not None else 0
 
 
 KEYED = _STORING | {Op.GET, Op.CONTAINS_KEY, Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.REMOVE_IF_SAME}

@@ -12,10 +12,25 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.config import INTERNAL, Settings
-from holdfast.core.model.collections import collection_of, partition_of_name
+from holdfast.core.collections.ordered_steps import StepRefused
+from holdfast.core.model.collections import (
+    collection_of,
+    is_in_one_partition,
+    is_multimap,
+    partition_of_name,
+)
 from holdfast.core.model.ids import MILLISECOND, PartitionId
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import COLLECTION_STEPS, DEFAULT_TTL, WHOLE, Op, Outcome, Request, Status
+from holdfast.core.model.operations import (
+    COLLECTION_STEPS,
+    DEFAULT_TTL,
+    WHOLE,
+    Op,
+    Outcome,
+    Request,
+    Status,
+    Value,
+)
 from holdfast.core.model.transaction_orders import OperateIn, TransactionAnswer, TransactionFate
 from holdfast.core.model.transactions import (
     KEYS_MAX,
@@ -32,7 +47,7 @@ from holdfast.core.transactions.branch_routing import BranchRouting
 from holdfast.core.transactions.collection_operations import CollectionOperations, step_problem_in
 from holdfast.core.transactions.locks_ahead import LocksAhead, OperationNeed, need_of
 from holdfast.core.transactions.mapping import Mapping
-from holdfast.core.transactions.own_writes import KEYED, WHOLE_IN, change_in, whole_in
+from holdfast.core.transactions.own_writes import KEYED, WHOLE_IN, change_in, multimap_size_in, whole_in
 from holdfast.core.transactions.running_transactions import ENTRY_BYTES, RunningTransactions
 from holdfast.core.transactions.steps import REMAP_NS, Steps, result_of
 from holdfast.core.transactions.transaction import CollectionStage, TouchedEntry, Transaction
@@ -70,7 +85,7 @@ class TransactionOperations:
             return
         if transaction.operation is not None:
             transaction.queue.append((order, reply))
-            if order.request.op not in COLLECTION_STEPS and not self._problem(transaction, order.request):
+            if not is_in_one_partition(order.request.map) and not self._problem(transaction, order.request):
                 self._ahead.ask(transaction, order, self.place(order.request), self)
             return
         transaction.operation, transaction.reply = order, reply
@@ -85,7 +100,7 @@ class TransactionOperations:
             self.refuse(transaction, why)
         elif request.op in WHOLE:
             self._whole(transaction, request)
-        elif request.op in COLLECTION_STEPS:
+        elif is_in_one_partition(request.map):
             self._collections.operate(transaction, request)
         else:
             self._keyed(transaction, order)
@@ -167,7 +182,7 @@ class TransactionOperations:
 
     def _partition(self, request: Request) -> PartitionId:
         count = self._settings.partitions.count
-        if (named := collection_of(request.map)) is not None:
+        if (named := collection_of(request.map)) is not None and not named[0].is_spread:
             return partition_of_name(named[1], count)
         return partition_of(request.key, request.key_hash, count)
 
@@ -194,7 +209,11 @@ class TransactionOperations:
         assert order is not None, "an operation is in progress"
         request = order.request
         place = (request.map, request.key)
-        answer, write = change_in(request, entry.present, self.lifetimes(request))
+        refused, answer, write = "", None, None
+        try:
+            answer, write = change_in(request, entry.present, self.lifetimes(request))
+        except StepRefused as error:
+            refused = str(error)
         if write is not None:
             self._running.grow(
                 transaction, len(write.value or b"") - len((entry.write and entry.write.value) or b"")
@@ -203,7 +222,10 @@ class TransactionOperations:
         if (entry.locked or transaction.optimistic) and transaction.entries.get(place) is not entry:
             self._running.grow(transaction, ENTRY_BYTES + len(place[1]) + len(entry.value or b""))
             transaction.entries[place] = entry
-        self.reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
+        if refused:
+            self.refuse(transaction, refused)
+        else:
+            self.reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
 
     def lifetimes(self, request: Request) -> tuple[int, int]:
         chosen = self._settings.map(request.map)
@@ -229,6 +251,8 @@ class TransactionOperations:
 
     def _whole(self, transaction: Transaction, request: Request) -> None:
         op = Op.ENTRIES if request.op in (Op.VALUES, Op.ENTRIES, Op.CONTAINS_VALUE) else Op.KEYS
+        if is_multimap(request.map):
+            op = Op.SIZE
         self.expect(transaction, self._steps.ask(Request(op, request.map, self._partitions), self))
 
     def expect(self, transaction: Transaction, ticket: int) -> None:
@@ -254,12 +278,17 @@ class TransactionOperations:
             self._locked(transaction, request, outcome)
         elif outcome.status is not Status.OK:
             self.refuse(transaction, outcome.detail or outcome.status.name)
-        elif request.op in COLLECTION_STEPS:
+        elif is_in_one_partition(request.map):
             self._collections.on_answer(transaction, request, outcome.value)
         elif request.op in WHOLE:
-            writes = [each.write for each in transaction.entries.values() if each.write is not None]
-            value = whole_in(request, outcome.value, [one for one in writes if one.map == request.map])
-            self.reply(transaction, TransactionAnswer(TransactionFate.DONE, value))
+            written = [
+                each for (name, _), each in transaction.entries.items() if name == request.map and each.write
+            ]
+            if is_multimap(request.map):
+                found: Value = multimap_size_in(outcome.value, written)
+            else:
+                found = whole_in(request, outcome.value, [each.write for each in written if each.write])
+            self.reply(transaction, TransactionAnswer(TransactionFate.DONE, found))
         else:
             value = outcome.value
             assert value is None or isinstance(value, bytes), "an entry is bytes, or none"
@@ -272,7 +301,7 @@ class TransactionOperations:
             transaction.locking = -1
             transaction.holds = True
             entry = TouchedEntry(partition, locked=True, value=result.values[0])
-            if request.op in COLLECTION_STEPS:
+            if is_in_one_partition(request.map):
                 self._collections.locked(transaction, request, entry)
             else:
                 self._carry_out(transaction, entry)

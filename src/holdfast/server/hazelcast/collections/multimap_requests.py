@@ -44,22 +44,30 @@ def _step(talk: Conversation, call: Call, kind: StepKind) -> CollectionStep:
     )
 
 
-def _keyed(kind: StepKind, answer: Answering) -> Handler:
-    """A step on the values of one key."""
+def keyed_request(talk: Conversation, call: Call, kind: StepKind) -> Request:
+    """A step on the values of one key. Raises CallRefused."""
+    holder = _holder(talk, call.name)
+    partition, step = talk.partition_of(call), encode_step(_step(talk, call, kind))
+    return Request(
+        kind.op,
+        holder,
+        [partition],
+        key=call.key,
+        value=step,
+        items=[call.value] if call.value else [],
+        key_hash=call.key_hash,
+        holder=owner_of(talk.client, call.thread),
+    )
 
+
+def size_request(talk: Conversation, call: Call) -> Request:
+    """How many values there are. Raises CallRefused."""
+    return Request(Op.SIZE, _holder(talk, call.name), talk.every_partition)
+
+
+def _keyed(kind: StepKind, answer: Answering) -> Handler:
     def handle(talk: Conversation, call: Call) -> None:
-        holder = _holder(talk, call.name)
-        partition, step = talk.partition_of(call), encode_step(_step(talk, call, kind))
-        request = Request(
-            kind.op,
-            holder,
-            [partition],
-            key=call.key,
-            value=step,
-            items=[call.value] if call.value else [],
-            key_hash=call.key_hash,
-            holder=owner_of(talk.client, call.thread),
-        )
+        request = keyed_request(talk, call, kind)
         share = EXPECTED_LIST_SHARE if kind in (StepKind.ITEMS, StepKind.DRAIN) else 0
         talk.execute(call, request, lambda value: answer(call, value), share)
 

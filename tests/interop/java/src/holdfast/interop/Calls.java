@@ -35,6 +35,7 @@ import com.hazelcast.topic.ITopic;
 import com.hazelcast.transaction.TransactionContext;
 import com.hazelcast.transaction.TransactionOptions;
 import com.hazelcast.transaction.TransactionalMap;
+import com.hazelcast.transaction.TransactionalMultiMap;
 import com.hazelcast.transaction.TransactionalQueue;
 
 import java.util.ArrayList;
@@ -355,7 +356,14 @@ final class Calls {
         is("TransactionalList.add", true, () -> other.getList("in").add("a"));
         is("TransactionalList.size", 1, () -> other.getList("in").size());
         is("TransactionalList.remove", false, () -> other.getList("in").remove("b"));
-        does("TransactionalMultiMap", () -> other.getMultiMap("s").size());
+        TransactionalMultiMap<String, Integer> several = other.getMultiMap("in");
+        is("TransactionalMultiMap.put", true, () -> several.put("k", 1));
+        is("TransactionalMultiMap.put", true, () -> several.put("k", 2));
+        is("TransactionalMultiMap.get", List.of(1, 2), () -> List.copyOf(several.get("k")));
+        is("TransactionalMultiMap.valueCount", 2, () -> several.valueCount("k"));
+        is("TransactionalMultiMap.size", 2, several::size);
+        is("TransactionalMultiMap.removeEntry", true, () -> several.remove("k", 1));
+        is("TransactionalMultiMap.remove", List.of(2), () -> List.copyOf(several.remove("k")));
         other.rollbackTransaction();
     }
 
