@@ -26,14 +26,16 @@ from holdfast.actions.registry import ACTIONS, read_action
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.messages import Message
 from holdfast.core.model.collections import (
+    LOCK_STEPS,
     STEPS_OF,
     CollectionStep,
     encode_step,
     partition_of_name,
 )
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.map_locks import OWNER_BYTES, locks_of
 from holdfast.core.model.map_moves import FillMap, MoveStep, encode_move
-from holdfast.core.model.operations import COLLECTION_STEPS, MOVING, WHOLE, Op, Request
+from holdfast.core.model.operations import COLLECTION_CHANGES, COLLECTION_STEPS, MOVING, WHOLE, Op, Request
 from holdfast.core.model.transactions import LockKeys, PrepareBranch, TransactionStep
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
@@ -367,6 +369,8 @@ class Liar:
 
     def collection_request(self, op: Op) -> Request:
         """A valid step, except for its numbers."""
+        if op in COLLECTION_CHANGES and self.chance(0.2):
+            return self.lock_request(op)
         kind = self.draw.choice(
             [kind for kind, steps in STEPS_OF.items() if any(one.op is op for one in steps)]
         )
@@ -384,7 +388,27 @@ class Liar:
         if self.chance(0.2):
             partition = self.draw.randrange(self.facts.partition_count)
         items = [self.blob() for _ in range(self.draw.choice((0, 1, 1, 1, 2, 9)))]
-        return Request(op, kind.map_of(name), [partition], value=encode_step(step), items=items)
+        key = self.key() if kind.is_spread else b""
+        return Request(op, kind.map_of(name), [partition], key=key, value=encode_step(step), items=items)
+
+    def lock_request(self, op: Op) -> Request:
+        steps = sorted(one for one in LOCK_STEPS if one.op is op)
+        step = CollectionStep(self.draw.choice(steps), self.number(), wait_ms=self.draw.choice((0, 1, 3000)))
+        key = self.key()
+        partition = partition_of(key, 0, self.facts.partition_count)
+        holder = bytes(self.draw.choice((0, OWNER_BYTES, OWNER_BYTES, OWNER_BYTES, OWNER_BYTES + 1)))
+        lease_ms = self.draw.choice((-1, 0, 0, 1, 5000))
+        locks = locks_of(self.draw.choice(NAMES[:4]))
+        return Request(
+            op,
+            locks,
+            [partition],
+            key=key,
+            value=encode_step(step),
+            ttl_ms=lease_ms,
+            max_idle_ms=0,
+            holder=holder,
+        )
 
     def schema(self) -> Schema:
         return Schema(self.draw.choice(("Flight", "Person")), [("id", 7), (self.draw.choice("abc"), 16)])

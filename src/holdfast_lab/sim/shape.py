@@ -55,6 +55,8 @@ MIXED_SEEDS = 78_000
 
 QUEUE_SEEDS, STRUCTURE_SEEDS, QUEUES = 90_000, 95_000, 0.5
 """In so many runs of seeds from this one on, there is a queue."""
+LOCK_SEEDS, LOCKS = 95_000, 0.5
+"""The same of a lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ class Shape:
     """See `World`."""
     builds: tuple[FeatureLevels, ...] = ()
     """Initial feature levels of each host's build; empty: all have this build throughout."""
+
+    def has_lock(self, seed: int) -> bool:
+        return self._is_sound and seed >= LOCK_SEEDS and random.Random(f"{seed}/lock").random() < LOCKS
 
     def has_queue(self, seed: int) -> bool:
         """Not where acknowledged items may rightly be lost or delivered again, nor beside builds without queues."""

@@ -1,11 +1,12 @@
-"""Callers beside the clients of maps, in runs that have them: of a service, a queue, and other structures."""
+"""Callers beside the clients of maps, in runs that have them: of a service, a queue, a lock, and other structures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast_lab.sim import queueing, structures, tally
+from holdfast_lab.sim import lock_user, queueing, structures, tally
 from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.lock_user import LockUser
 from holdfast_lab.sim.queueing import QueueUser
 from holdfast_lab.sim.shape import Shape
 from holdfast_lab.sim.structures import StructureUser
@@ -19,11 +20,18 @@ class SideCallers:
         tellers: Sequence[Teller] = (),
         queue_users: Sequence[QueueUser] = (),
         structure_users: Sequence[StructureUser] = (),
+        lock_users: Sequence[LockUser] = (),
     ) -> None:
         self._tellers = tellers
         self._queue_users = queue_users
         self._structure_users = structure_users
-        self._callers: list[Teller | QueueUser | StructureUser] = [*tellers, *queue_users, *structure_users]
+        self._lock_users = lock_users
+        self._callers: list[Teller | QueueUser | StructureUser | LockUser] = [
+            *tellers,
+            *queue_users,
+            *structure_users,
+            *lock_users,
+        ]
 
     def start(self) -> None:
         for caller in self._callers:
@@ -41,6 +49,7 @@ class SideCallers:
         """Errors in a cluster at rest."""
         members, lost = cluster.pictures(), {partition for partition, _ in cluster.lost}
         problems = tally.judge(members, self._tellers, lost) if self._tellers else []
+        problems += lock_user.judge(self._lock_users, sorted(lost))
         problems += queueing.judge(members, self._queue_users, lost) if self._queue_users else []
         return problems + (
             structures.judge(members, self._structure_users, lost) if self._structure_users else []
@@ -53,6 +62,8 @@ class SideCallers:
             found["queue_items_delivered"] = sum(user.delivered for user in self._queue_users)
         if self._structure_users:
             found["structure_calls_answered"] = sum(user.answered for user in self._structure_users)
+        if self._lock_users:
+            found["locks_held"] = sum(len(user.holds) for user in self._lock_users)
         return found
 
 
@@ -72,6 +83,8 @@ def side_callers(world: World, cluster: Cluster, shape: Shape, tell_ns: int) -> 
     queue_users = [QueueUser(index, world, cluster) for index in range(count)]
     count = structures.USERS if shape.has_structures(world.seed) else 0
     structure_users = [StructureUser(index, world, cluster) for index in range(count)]
-    found = SideCallers(tellers, queue_users, structure_users)
+    count = lock_user.USERS if shape.has_lock(world.seed) else 0
+    lock_users = [LockUser(index, world, cluster) for index in range(count)]
+    found = SideCallers(tellers, queue_users, structure_users, lock_users)
     found.start()
     return found
