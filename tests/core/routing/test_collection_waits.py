@@ -14,14 +14,17 @@ from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Answer, Forward, Message, Replicate, Replicated, Withdrawals
 from holdfast.core.model.collections import CollectionKind, CollectionStep, StepKind, decode_step, encode_step
+from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
+from holdfast.core.model.transactions import KeyLock, lock_key
 from holdfast.core.primary_backup import clearings
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_copy import PrimaryCopy
+from holdfast.core.routing import collection_waits
 from holdfast.core.routing.pending import FULL
 from holdfast.core.routing.request_refusals import PASSIVE
 from holdfast.core.routing.router import WITHDRAWN, Router
@@ -187,6 +190,44 @@ def test_offers_wait_for_room_and_polls_make_it() -> None:
     stage.ask(request(StepKind.CLEAR))
     stage.ask(offer(b"d", max_size=1))
     assert stage.values[5:] == [None, True]
+
+
+@pytest.mark.rule("routing/R-23")
+def test_a_change_of_a_locked_queue_decides_one_request() -> None:
+    stage = Stage(leads=False)
+    copy = stage.lead()
+    for _ in range(20):
+        stage.ask(poll())
+    copy.locks.change(LockChanges([(lock_key(QUEUE.map_of("q"), b""), KeyLock(b"t" * 16, OTHER))]))
+    stage.engine._changed_collections.note(0, QUEUE.map_of("q"))
+    stage.end_step()
+    waits = [parked.number for parked in stage.router._collections if parked.wait and parked.wait.holder]
+    assert waits == [1], "the others have not been looked at"
+    copy.locks.change(LockChanges(released=b"t" * 16))
+    stage.ask(request(StepKind.ADD, b"a", b"b"))
+    assert stage.values == [True, b"a", b"b"]
+
+
+@pytest.mark.rule("routing/R-24")
+@pytest.mark.parametrize("kind", [StepKind.POLL, StepKind.AWAIT_ITEM])
+def test_so_many_requests_are_woken_in_one_step(monkeypatch: pytest.MonkeyPatch, kind: StepKind) -> None:
+    """The polls change the queue, which wakes the next ones."""
+    monkeypatch.setattr(collection_waits, "WOKEN_ITEMS", 4 * collection_waits.REQUEST_ITEMS)
+    stage = Stage()
+    for _ in range(10):
+        stage.ask(request(kind, wait_ms=LONG_MS))
+    items = [b"%d" % number for number in range(10)]
+    stage.ask(request(StepKind.ADD, *items))
+    assert len(stage.values) == 1 + 4
+    stage.pass_ms(1)
+    assert len(stage.values) == 1 + 8
+    stage.pass_ms(1)
+    assert stage.values[1:] == (items if kind is StepKind.POLL else [True] * 10)
+    assert stage.router.leftovers["requests that wait for a change"] == 0
+    stage.ask(request(StepKind.CLEAR))
+    stage.ask(poll())
+    stage.ask(offer(b"z"))
+    assert stage.values[11:] == [None, True, b"z"]
 
 
 @pytest.mark.rule("collections/C-2")

@@ -68,11 +68,11 @@ def test_all_readers_of_an_item_get_it_and_later_ones_are_not_looked_at(looks: l
     assert stage.values[6:] == [4, *[[key_of(0), b"a", b"b", b"c", b"d", b"e"]] * 20]
 
 
-@pytest.mark.rule("routing/R-22")
+@pytest.mark.rule("routing/R-24")
 def test_so_many_readers_are_answered_in_one_step(
     monkeypatch: pytest.MonkeyPatch, looks: list[StepKind]
 ) -> None:
-    monkeypatch.setattr(collection_waits, "WOKEN_ITEMS", 4 * collection_waits.READER_ITEMS)
+    monkeypatch.setattr(collection_waits, "WOKEN_ITEMS", 4 * collection_waits.REQUEST_ITEMS)
     stage = Stage()
     for _ in range(10):
         stage.ask(read_one(0))

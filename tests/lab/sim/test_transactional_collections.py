@@ -372,3 +372,37 @@ def test_if_changes_do_not_wait_for_the_lock_an_item_is_taken_twice(monkeypatch:
     assert all_of.take(desk, tx, StepKind.POLL) == b"a"
     assert all_of.do(StepKind.POLL) == b"a"
     assert all_of.end(desk.commit(tx)) is TransactionFate.DONE
+
+
+@pytest.mark.rule("routing/R-23")
+def test_an_end_wakes_those_that_wait_for_the_lock_behind_one_that_waits_for_more() -> None:
+    all_of = Collections()
+    one = all_of.desks[0]
+    waiting = all_of.ask(StepKind.POLL, wait_ms=10_000)
+    tx = one.begin()
+    assert all_of.take(one, tx, StepKind.PEEK) is None
+    polled = all_of.ask(StepKind.POLL)
+    drained = all_of.ask(StepKind.DRAIN)
+    all_of.stage.wait(0.5)
+    assert polled == drained == waiting == []
+    assert all_of.end(one.commit(tx)) is TransactionFate.DONE
+    all_of.stage.wait(0.1)
+    assert ([polled[0].value], [drained[0].value]) == ([None], [[]])
+    assert waiting == []
+
+
+@pytest.mark.rule("routing/R-23")
+def test_one_that_waited_before_the_lock_is_served_before_those_that_came_later() -> None:
+    all_of = Collections()
+    one = all_of.desks[0]
+    first = all_of.ask(StepKind.POLL, wait_ms=10_000)
+    tx = one.begin()
+    assert all_of.take(one, tx, StepKind.ADD, b"a") is True
+    second = all_of.ask(StepKind.POLL, wait_ms=10_000)
+    all_of.stage.wait(0.5)
+    assert all_of.end(one.commit(tx)) is TransactionFate.DONE
+    all_of.stage.wait(0.1)
+    assert ([each.value for each in first], second) == ([b"a"], [])
+    all_of.do(StepKind.ADD, b"b")
+    all_of.stage.wait(0.1)
+    assert [each.value for each in second] == [b"b"]

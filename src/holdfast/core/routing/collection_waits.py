@@ -5,8 +5,11 @@ read an item that a ringbuffer does not have yet.
   first be decided again, then the next, up to one that still has to wait, which keeps its place. So the cost of a
   change depends on the requests that it serves, not on those that wait.
 - routing/R-22: All that wait for the same item of a ringbuffer get it: those that need the lowest sequence come first,
-  and requests that need a later one are not looked at. They are answered in steps of some ms, each with at most
-  `WOKEN_ITEMS` items.
+  and requests that need a later one are not looked at.
+- routing/R-23: Requests that wait for the end of a transaction that has locked the collection have lines of their own.
+  Example: a poll waits for an item, and behind it a clear for the lock. When the lock is released and no item was
+  added, the poll still waits, and the clear is done.
+- routing/R-24: Requests for one collection are decided again in steps of some ms, each with `WOKEN_ITEMS` items.
 - routing/R-21: A request whose client has gone waits no longer, so that it takes no item. It is also sent to no other
   primary. An item that was taken before the member knew is lost with the client.
 """
@@ -20,17 +23,20 @@ from holdfast.config import LimitSettings
 from holdfast.core.model.collections import decode_step, wait_of, with_remaining_wait
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Request
+from holdfast.core.primary_backup.changed_collections import Line
 from holdfast.core.routing.pending import Asker, Parked
 
-_Which = tuple[str, bytes, Op]
-"""Map, key and operation. Only locks, and entries that they guard, have a key."""
+_Which = tuple[str, bytes, Op, bool]
+"""Map, key and operation, and whether these requests wait for the end of a transaction. Only locks, and entries that
+they guard, have a key.
+"""
 WAIT_SHARE = 2
 """The call timeout divided by this is the longest wait for a change; `limits.waiting_requests` divided by it is the
 largest number of requests that wait for changes of collections.
 """
 WOKEN_ITEMS = 10_000
-READER_ITEMS = 50
-"""A reader costs as much as so many items, besides those that it may get."""
+REQUEST_ITEMS = 50
+"""A request costs as much as so many items, besides those that a reader may get."""
 _SPARE = 1000
 """So many deadlines of requests that wait no longer may stay."""
 
@@ -70,6 +76,21 @@ class WaitingLine:
             heappop(self._order)
 
 
+def _waits_for_transaction(parked: Parked) -> bool:
+    return parked.wait is not None and bool(parked.wait.holder)
+
+
+def _which(parked: Parked) -> _Which:
+    request = parked.request
+    return request.map, request.key, request.op, _waits_for_transaction(parked)
+
+
+def _cost(parked: Parked) -> int:
+    """In items."""
+    reads = parked.request.op is Op.AWAIT_ITEMS
+    return REQUEST_ITEMS + (max(0, decode_step(parked.request.value).end) if reads else 0)
+
+
 def _need(parked: Parked) -> int:
     return parked.wait.need if parked.wait is not None else 0
 
@@ -86,8 +107,8 @@ class CollectionWaits:
         self._numbered = 0
         self.elsewhere: dict[Asker, Parked] = {}
         """Steps that another member decides, or that wait for a primary."""
-        self.unfinished: dict[tuple[int, str], None] = {}
-        """Partitions and ringbuffers that have more readers to wake (routing/R-22)."""
+        self.unfinished: dict[Line, None] = {}
+        """Lines with more requests to wake (routing/R-24)."""
 
     def __len__(self) -> int:
         """Those that wait here."""
@@ -121,7 +142,7 @@ class CollectionWaits:
         lines = self._lines.setdefault(request.partitions[0], {})
         if not parked.number:
             self._numbered = parked.number = self._numbered + 1
-        lines.setdefault((request.map, request.key, request.op), WaitingLine()).add(parked)
+        lines.setdefault(_which(parked), WaitingLine()).add(parked)
         self.elsewhere.pop(parked.asker, None)
         assert parked.asker not in self._by_asker, "an asker waits for one answer"
         self._by_asker[parked.asker] = parked
@@ -134,8 +155,7 @@ class CollectionWaits:
         return self._by_asker.get(parked.asker) is parked
 
     def _remove(self, parked: Parked) -> None:
-        request = parked.request
-        partition, which = request.partitions[0], (request.map, request.key, request.op)
+        partition, which = parked.request.partitions[0], _which(parked)
         lines = self._lines[partition]
         lines[which].remove(parked)
         if not lines[which]:
@@ -146,28 +166,39 @@ class CollectionWaits:
 
     def lock_lines(self, partition: int) -> list[tuple[str, bytes]]:
         """Locks of this partition that requests wait for, and keys of multimaps, which may be locked."""
-        return [(name, key) for name, key, _ in self._lines.get(partition, ()) if key]
+        return list(dict.fromkeys((name, key) for name, key, *_ in self._lines.get(partition, ()) if key))
 
     def woken(self, partition: int, name: str, key: bytes) -> Iterator[Parked]:
         """The collection or lock has changed: those to be decided again, before the next one is taken
         (routing/R-20).
         """
+        if (partition, name, key) in self.unfinished:
+            return
+        items = 0
         for op in (Op.TAKE_FROM_COLLECTION, Op.ADD_TO_COLLECTION, Op.AWAIT_ITEMS):
-            items = 0
-            while line := self._lines.get(partition, {}).get((name, key, op)):
+            lines = {(name, key, op, False), (name, key, op, True)}
+            while first := self._first(partition, lines):
                 if items >= WOKEN_ITEMS:
-                    self.unfinished[partition, name] = None
-                    break
-                first = line.first
-                if op is Op.AWAIT_ITEMS:
-                    items += READER_ITEMS + max(0, decode_step(first.request.value).end)
+                    self.unfinished[partition, name, key] = None
+                    return
+                items += _cost(first)
                 self._remove(first)
                 yield first
-                if self._waits(first) and self._lines[partition][name, key, op].first is first:
+                if not self._waits(first):
+                    continue
+                if _waits_for_transaction(first):
                     break
+                which = _which(first)
+                if self._lines[partition][which].first is first:
+                    lines.discard(which)
 
-    def take_unfinished(self) -> list[tuple[int, str]]:
-        """Partitions and ringbuffers; none is left."""
+    def _first(self, partition: int, some: Iterable[_Which]) -> Parked | None:
+        """The request that has come first, of the first ones of these lines."""
+        lines = self._lines.get(partition, {})
+        return min((lines[one].first for one in some if one in lines), key=_number, default=None)
+
+    def take_unfinished(self) -> list[Line]:
+        """None is left."""
         found = list(self.unfinished)
         self.unfinished.clear()
         return found

@@ -290,7 +290,7 @@ class Router:
             self._dispatch(parked)
 
     def collection_changed(self, partition: int, name: str, key: bytes) -> None:
-        """See routing/R-20, routing/R-22."""
+        """See routing/R-20, routing/R-24."""
         lines = [(name, key)] if name else self._collections.lock_lines(partition)
         for line in lines:
             for parked in self._collections.woken(partition, *line):
@@ -582,9 +582,9 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _look_at_delayed(self, now_ns: int) -> None:
-        for partition, name in self._collections.take_unfinished():
+        for partition, name, key in self._collections.take_unfinished():
             if self._replication.leads(partition):
-                self.collection_changed(partition, name, b"")
+                self.collection_changed(partition, name, key)
         for parked in self._collections.take_due(now_ns):
             self._dispatch(parked)
         for partition, waiting in list(self._delayed.items()):
