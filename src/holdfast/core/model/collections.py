@@ -122,7 +122,7 @@ class StepKind(IntEnum):
     READ_ITEMS = (
         13  # from `index` on, `count` to `end` items: answers the key of the first one, and the items
     )
-    COUNT = 14  # answers the value and version of a counter, as `read_count` reads them
+    COUNT = 14  # answers the value and version of a counter; its client has seen the version `end`
     ESTIMATE = 15  # answers the estimated number of different values
 
     ADD = 20  # stores all items, or none if these are too many; answers whether anything has changed

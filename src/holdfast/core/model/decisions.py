@@ -48,6 +48,8 @@ class Decision(msgspec.Struct, frozen=True):
     locks: LockChanges | None = None
     unconfirmed: bool = False
     """Nothing rests on the answer, so without updates it waits for no read barrier (operations/T-5)."""
+    confirmed: bool = False
+    """The answer of a read waits for a read barrier, also if reads of the map do not."""
     refused: str = ""
     """Why it is rejected, having changed nothing; empty: it is not."""
     published: Sequence[bytes] = ()

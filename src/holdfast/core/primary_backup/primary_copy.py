@@ -313,7 +313,7 @@ class PrimaryCopy:
                     self._delegate.collection_changed(partition, name, key)
 
     def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided, *, late: bool) -> None:
-        lane, unconfirmed = self._lane, False
+        lane, confirmed, unconfirmed = self._lane, False, False
         try:
             decision = self._decide(copy, request)
         except Exception as error:  # noqa: BLE001 - any error is an answer
@@ -325,14 +325,14 @@ class PrimaryCopy:
                     return
                 decision = Decision(decision.answer)
             assert type(decision) is Decision, "a read is decided or waits"
-            unconfirmed = decision.unconfirmed
+            confirmed, unconfirmed = decision.confirmed, decision.unconfirmed
             looked = decision.updates or decision.used
             value = self._carry_out(copy, request, decision) if looked else decision.answer
             if decision.refused or (request.op in _LISTING and bytes_of(value) > self._answer_bytes):
                 answer = Outcome(Status.TOO_LARGE, None, decision.refused or too_long(self._answer_bytes))
             else:
                 answer = Outcome(Status.OK, value, "", self._position(copy, request))
-        confirmed = lane.confirms_reads and lane.confirmed(target(request))
+        confirmed = confirmed or (lane.confirms_reads and lane.confirmed(target(request)))
         if answer.status is Status.OK and (confirmed or unconfirmed):
             if confirmed:
                 self._rest_on(copy, request)

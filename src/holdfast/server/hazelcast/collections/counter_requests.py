@@ -79,7 +79,12 @@ MESSAGES = {
     **messages(
         COUNTER,
         [
-            Row(0x1D0100, "member | name version", StepKind.COUNT, _counted),
+            Row(
+                0x1D0100,
+                "member | name version",
+                lambda call: CollectionStep(StepKind.COUNT, end=call.version),
+                _counted,
+            ),
             Row(
                 0x1D0200,
                 "number get_before member | name version",
