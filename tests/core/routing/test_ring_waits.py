@@ -113,13 +113,14 @@ def test_a_reader_gets_an_item_when_the_backup_holds_it() -> None:
     stage.ask(read_one(0))
     stage.ask(add(b"a"))
     stage.ask(read_one(0))
+    stage.ask(read_many(0))
     stage.ask(step(StepKind.TAIL))
     sent = stage.sent()
     assert stage.values == []
     for to, message in sent:
         assert isinstance(message, Replicate)
         stage.lane.on_replicated(to, Replicated(message.batches, [0]))
-    assert sorted(map(str, stage.values)) == ["0", "0", "b'a'", "b'a'"]
+    assert sorted(map(str, stage.values)) == ["0", "0", str([key_of(0), b"a"]), "b'a'", "b'a'"]
 
 
 def test_a_reader_that_waits_goes_where_the_partition_goes() -> None:
