@@ -149,6 +149,9 @@ class Partitions:
             assert asked.wait is not None
             yield asked.wait
 
+    def withdraw(self, asker: Within) -> None:
+        pass
+
     def rejection(self, request: Request) -> Outcome | None:
         return self.refuses(request)
 

@@ -406,3 +406,20 @@ def test_one_that_waited_before_the_lock_is_served_before_those_that_came_later(
     all_of.do(StepKind.ADD, b"b")
     all_of.stage.wait(0.1)
     assert [each.value for each in second] == [b"b"]
+
+
+@pytest.mark.rule("routing/R-21")
+@pytest.mark.parametrize("away", [True, False])
+def test_a_transaction_that_has_ended_waits_for_no_item(away: bool) -> None:
+    all_of = Collections()
+    at_primary = next(desk for desk in all_of.desks if desk.process is all_of.primary)
+    desk = all_of.away_from_primary() if away else at_primary
+    tx = desk.begin()
+    all_of.start(desk, tx, StepKind.POLL, wait_ms=10_000)
+    all_of.stage.wait(0.2)
+    router = all_of.primary.driver.member.router
+    assert router.leftovers["requests that wait for a change"] == 1
+    assert all_of.end(desk.roll_back(tx)) is TransactionFate.DONE
+    all_of.stage.wait(0.2)
+    assert router.leftovers["requests that wait for a change"] == 0
+    clean(all_of.stage)

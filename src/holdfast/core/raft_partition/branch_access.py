@@ -31,6 +31,10 @@ class BranchAccess:
     def execute(self, request: Request, asker: Asker) -> None:
         self._zones.homes.submit(request, asker)
 
+    def withdraw(self, asker: Asker) -> None:
+        # Collections are in no zone.
+        self._router.withdraw(asker)
+
     def rejection(self, request: Request) -> Outcome | None:
         return self._zones.homes.rejection(request)
 

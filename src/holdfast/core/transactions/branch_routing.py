@@ -17,6 +17,9 @@ class BranchRouting(Protocol):
     def execute(self, request: Request, asker: Asker) -> None:
         """Carry out a request wherever its map lives. A step of a transaction names its zone in `expected`."""
 
+    def withdraw(self, asker: Asker) -> None:
+        """The request of this asker waits no longer for a change of a collection (routing/R-21)."""
+
     def rejection(self, request: Request) -> Outcome | None:
         """Why the request is rejected now; None: it is not."""
 

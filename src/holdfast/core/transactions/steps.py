@@ -89,7 +89,8 @@ class Steps:
         return self._routing.rejection(request)
 
     def drop(self, ticket: int) -> None:
-        self._receivers.pop(ticket, None)
+        if self._receivers.pop(ticket, None) is not None:
+            self._routing.withdraw(Within(self, ticket))
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
         self._outcomes.append((ticket, outcome))
