@@ -14,6 +14,7 @@ from holdfast.config.log_settings import LogSettings
 from holdfast.config.schema import (
     BACKUPS_MAX,
     COLLECTIONS,
+    CP_PREFIX,
     INTERNAL,
     KEY_LOCKS,
     MOVES_MAP,
@@ -24,6 +25,7 @@ from holdfast.config.schema import (
     TRANSACTIONS_MAP,
     ClusterSettings,
     CollectionSettings,
+    CpSettings,
     LimitSettings,
     MapSettings,
     MemberSettings,
@@ -45,6 +47,7 @@ from holdfast.config.tls_settings import TlsSettings
 __all__ = [
     "BACKUPS_MAX",
     "COLLECTIONS",
+    "CP_PREFIX",
     "INTERNAL",
     "KEY_LOCKS",
     "MOVES_MAP",
@@ -55,6 +58,7 @@ __all__ = [
     "TRANSACTIONS_MAP",
     "ClusterSettings",
     "CollectionSettings",
+    "CpSettings",
     "HttpSettings",
     "LimitSettings",
     "LogSettings",

@@ -75,6 +75,8 @@ RELIABLE_TOPIC_PREFIX: Final = "_hz_rb_"
 """A reliable topic is the ringbuffer whose name is this prefix and the topic's name."""
 KEY_LOCKS: Final = INTERNAL + "lock:"
 """Prefix of the map with the locks of another map's entries (`core.model.map_locks`)."""
+CP_PREFIX: Final = INTERNAL + "cp:"
+"""Prefix of the map that holds the objects and sessions of a CP group."""
 
 ATTRIBUTES_MAX: Final = 64
 OWN_ATTRIBUTES: Final = ("name", "host", "group")
@@ -368,9 +370,17 @@ class CollectionSettings(StructureSettings, frozen=True, kw_only=True):
         "Whether transactions may change it. Other changes wait until a transaction that has locked it ends.",
     )
 
+    raft_zone: Text = about(
+        "",
+        "The zone whose Raft groups keep the items, as with maps. Empty: primary and backups.",
+    )
+
     @property
     def takes_part(self) -> bool:
-        return self.transactional
+        return self.transactional and not self.raft_zone
+
+    def as_map(self) -> MapSettings:
+        return msgspec.structs.replace(StructureSettings.as_map(self), raft_zone=self.raft_zone)
 
 
 class QueueSettings(CollectionSettings, frozen=True, kw_only=True):
@@ -452,6 +462,32 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     def reads(self) -> Literal["primary", "confirmed"]:
         """Only the primary answers questions."""
         return "primary"
+
+
+class CpSettings(Section, frozen=True, kw_only=True):
+    """Locks, semaphores, latches and atomic values of Hazelcast's CP subsystem, and the sessions of their clients."""
+
+    raft_zone: Text = about(
+        "",
+        "The zone whose Raft groups keep all CP groups (`holdfast zone`). Empty: they have a primary, and as many sync "
+        "backups as any map has copies.",
+    )
+    session_ttl_ms: int = whole(
+        300_000,
+        1000,
+        86_400_000,
+        "Time after the last heartbeat of a client until its session is closed: others get the locks and permits that "
+        "it holds.",
+    )
+    heartbeat_ms: int = whole(
+        5000, 100, 3_600_000, "Interval at which clients send heartbeats of their sessions."
+    )
+    sessionless_semaphores: list[str] = sized(
+        [],
+        64,
+        "Patterns (`*`, `?`) of the names of semaphores whose permits belong to no session, so that any client may "
+        "release them, and none are released when a client is lost.",
+    )
 
 
 class MetastoreSettings(Section, frozen=True, kw_only=True):
@@ -714,6 +750,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "member": MemberSettings,
     "partitions": PartitionSettings,
     "metastore": MetastoreSettings,
+    "cp": CpSettings,
     "persistence": PersistenceSettings,
     "replication": ReplicationSettings,
     "transactions": TransactionSettings,
@@ -752,6 +789,8 @@ SHARED: Final = (
     "partitions.placement",
     "partitions.lost",
     "metastore.voters",
+    "cp.raft_zone",
+    "cp.sessionless_semaphores",
     "replication.unknown_writes",
     "replication.request_ids",
 )
@@ -765,6 +804,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     member: MemberSettings = MemberSettings()
     partitions: PartitionSettings = PartitionSettings()
     metastore: MetastoreSettings = MetastoreSettings()
+    cp: CpSettings = CpSettings()
     persistence: PersistenceSettings = PersistenceSettings()
     replication: ReplicationSettings = ReplicationSettings()
     transactions: TransactionSettings = TransactionSettings()
@@ -804,7 +844,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 return collection.as_map()
             if name.startswith(KEY_LOCKS):
                 return self._of_locks(name.removeprefix(KEY_LOCKS))
-            return MapSettings(backups=self.replica_backups(), journal="sync" if self.journalled else "off")
+            return MapSettings(
+                backups=self.replica_backups(),
+                journal="sync" if self.journalled else "off",
+                raft_zone=self.cp.raft_zone if name.startswith(CP_PREFIX) else "",
+                transactional=not name.startswith(CP_PREFIX),
+            )
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
 
     def collection(self, name: str) -> StructureSettings | None:
@@ -859,6 +904,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether any map or collection may take part in transactions."""
         kept = (MapSettings, CollectionSettings)
         return any(entry.transactional for entry in self._all() if isinstance(entry, kept))
+
+    @property
+    def uses_zones(self) -> bool:
+        """Whether any map, collection or CP group lives in a zone."""
+        maps = any(entry.raft_zone for entry in self.maps.values())
+        collections = (*self.queues.values(), *self.lists.values(), *self.sets.values())
+        return maps or bool(self.cp.raft_zone) or any(entry.raft_zone for entry in collections)
 
     def object(self, name: str) -> MapSettings | ServiceSettings:
         """The settings of a map, or of a service by its prefixed name (`SERVICE_PREFIX`)."""

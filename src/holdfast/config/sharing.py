@@ -7,7 +7,18 @@ from typing import Final
 
 import msgspec
 
-LATER: frozenset[str] = frozenset({"queues.transactional", "lists.transactional", "sets.transactional"})
+LATER: frozenset[str] = frozenset(
+    {
+        "queues.transactional",
+        "lists.transactional",
+        "sets.transactional",
+        "queues.raft_zone",
+        "lists.raft_zone",
+        "sets.raft_zone",
+        "cp.raft_zone",
+        "cp.sessionless_semaphores",
+    }
+)
 """Keys of `schema.SHARED`, and fields of maps and services (`maps.backups`), that are newer than the first build with
 feature levels. Older members do not know them, so they are sent only with values other than the default; until then
 builds can be mixed.

@@ -27,7 +27,7 @@ from holdfast.core.migration.migration_master import MigrationMaster
 from holdfast.core.migration.returning_members import ReturningMember
 from holdfast.core.model import migration
 from holdfast.core.model import notices as n
-from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId
+from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId, Token
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox, Reply
@@ -446,6 +446,20 @@ class Member:
         return self.source.supplies.migrations()
 
 
+def _withdraw(member: Member, token: Token) -> None:
+    for router in _routers(member):
+        router.withdraw(token)
+
+
+def _withdraw_forwarded(member: Member, sender: MemberId, message: m.Withdrawals) -> None:
+    for router in _routers(member):
+        router.on_withdrawals(sender, message)
+
+
+def _routers(member: Member) -> list[Router]:
+    return [member.router, *(zone.router for zone in member.agreed.zones.homes.zones.values())]
+
+
 MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Replicate: lambda member, sender, message: member.copies.on_replicate(sender, message),
     m.Replicated: lambda member, sender, message: member.on_replicated(sender, message),
@@ -463,7 +477,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.MigrationRequest: lambda member, sender, message: member.source.on_request(sender, message),
     m.MigrationReady: lambda member, sender, message: member.migrations.on_ready(sender, message),
     m.MigrationRefused: lambda member, sender, message: member.migrations.on_refused(sender, message),
-    m.Withdrawals: lambda member, sender, message: member.router.on_withdrawals(sender, message),
+    m.Withdrawals: _withdraw_forwarded,
     m.ClientsAsked: lambda member, sender, message: member.serving.lock_owners.on_asked(sender, message),
     m.ClientsConnected: lambda member, sender, message: member.serving.lock_owners.on_connected(
         sender, message
@@ -571,7 +585,7 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.Heard: lambda member, event: member.on_datagram(event.address, event.message),
     e.TimerFired: lambda member, event: member.on_timer(event.name),
     e.ClientRequest: Member.on_request,
-    e.RequestWithdrawn: lambda member, event: member.router.withdraw(event.token),
+    e.RequestWithdrawn: lambda member, event: _withdraw(member, event.token),
     e.ZoneBatches: Member.on_zone_batches,
     e.FramesForwarded: lambda member, event: member.serving.forwarding.take(event.parts),
     e.StepEnded: lambda member, event: None,

@@ -117,6 +117,7 @@ class MemberView:
         self.filling = MappingProxyType(copies.staging)
         """By partition: a copy that is being filled, or is complete and not in the table yet."""
         self.copies = CopyLookup(out, copies, agreed.zones)
+        agreed.zones.sessions.attach(self.copies)
         self._safety = Safety(
             membership.maps.settings,
             out,

@@ -41,7 +41,7 @@ class ReplicationEngineDelegate(Protocol):
         """Requests wait for that. Never called from within `submit`."""
 
     def collection_changed(self, partition: int, name: str, key: bytes) -> None:
-        """The same for the items in this map (routing/R-20)."""
+        """The same for the items in this map, or the object with this key (routing/R-20)."""
 
 
 class ReplicationEngine(Protocol):
@@ -49,6 +49,10 @@ class ReplicationEngine(Protocol):
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
         """Call it once, before the first request."""
+
+    @property
+    def decides_later(self) -> bool:
+        """Whether a request is decided after `submit` has returned, when others may be before it."""
 
     @property
     def crowded(self) -> bool:
@@ -68,11 +72,11 @@ class ReplicationEngine(Protocol):
     def joining(self, partition: int) -> MemberId | None:
         """The member that is being filled with the partition, in addition to its replicas."""
 
-    def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
+    def submit(self, request: Request, done: Decided, *, late: bool = False, behind: bool = False) -> None:
         """Handle a request on one partition that is led here. `done` is called once, perhaps before this
         returns; the request may also be rejected. A request that has to wait has changed nothing. Submit it
         again when the partition has changed (`changed`), or, with `late`, when it has waited long enough;
-        then it is answered.
+        then it is answered. `behind`: others have waited for the same since before it came (routing/R-20).
         """
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:

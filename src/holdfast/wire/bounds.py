@@ -21,13 +21,22 @@ from holdfast.config.schema import ATTRIBUTES_MAX, BACKUPS_MAX, COPIES
 from holdfast.core import messages as m
 from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
 from holdfast.core.model.collections import step_problem as collection_step_problem
+from holdfast.core.model.cp import cp_problem
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.map_changes import CHANGEABLE, CHANGED_MAPS_MAX, MapChanges
 from holdfast.core.model.map_locks import CLIENT_BYTES
 from holdfast.core.model.map_moves import FillMap, MapMove, decode_move_step
 from holdfast.core.model.map_moves import step_problem as move_step_problem
 from holdfast.core.model.metastore_founding import VOTERS, MetastoreFounding
-from holdfast.core.model.operations import COLLECTION_STEPS, MOVING, EntryEvent, Op, Request, request_problem
+from holdfast.core.model.operations import (
+    COLLECTION_STEPS,
+    CP_STEPS,
+    MOVING,
+    EntryEvent,
+    Op,
+    Request,
+    request_problem,
+)
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
@@ -274,6 +283,8 @@ def _request(request: Request, count: int) -> None:
         _pin(request)
     if request.op in MOVING:
         _step(request)
+    if request.op in CP_STEPS:
+        _none(cp_problem(request))
     if request.op in COLLECTION_STEPS:
         _none(collection_step_problem(request))
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:

@@ -123,9 +123,10 @@ def judge(members: Sequence[MemberView], users: Sequence[QueueUser], lost: Colle
     partition = partition_of_name(NAME, len(members[0].assignments))
     if partition in lost:
         return []
-    owner = members[0].assignment(partition).owner
-    copy = next(member.held[partition] for member in members if member.me == owner)
-    held = copy.maps.get(HOLDER)
+    led = [found for member in members if (found := member.copies.led(HOLDER, partition)) is not None]
+    if len(led) != 1:
+        return [f"queue: {len(led)} members serve it"]
+    held = led[0].copy.maps.get(HOLDER)
     entries = held.state.entries if held is not None else {}
     left = [entries[key] for key in sorted(entries)]
     return [f"queue: {what}" for what in judge_history([call for user in users for call in user.calls], left)]

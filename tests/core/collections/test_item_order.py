@@ -11,10 +11,10 @@ from holdfast.core.collections.item_order import (
     MIDDLE,
     TRIMMED,
     ItemOrder,
-    index_of,
     keys_between,
 )
 from holdfast.core.model.records import Change, Record
+from holdfast.core.store.derived_index import index_of
 from holdfast.core.store.map_state import MapState
 
 insertions = st.lists(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.collections import list_steps, ordered_steps, queue_steps
 from holdfast.core.collections.collection_steps import decide_step
-from holdfast.core.collections.item_order import ItemOrder, index_of
+from holdfast.core.collections.item_order import ItemOrder
 from holdfast.core.collections.list_steps import KEY_BYTES
 from holdfast.core.model.collections import (
     NAME_MAX,
@@ -31,6 +31,7 @@ from holdfast.core.model.decisions import Decision, Update, Wait
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, EventKind, Op, Request
 from holdfast.core.model.records import Change, Record
+from holdfast.core.store.derived_index import index_of
 from holdfast.core.store.map_state import MapState
 
 QUEUE, LIST, SET = CollectionKind.QUEUE, CollectionKind.LIST, CollectionKind.SET

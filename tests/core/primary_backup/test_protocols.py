@@ -38,7 +38,7 @@ class Alone:
         self.maps: dict[str, MapState] = {}
         self.applied = 0
         self.delegate: ReplicationEngineDelegate | None = None
-        self.crowded = self.refusing = False
+        self.crowded = self.refusing = self.decides_later = False
         self.running = 0
         self.told: list[EntryEvent] = []
 
@@ -57,7 +57,7 @@ class Alone:
     def publish(self, event: EntryEvent) -> None:
         self.told.append(event)
 
-    def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
+    def submit(self, request: Request, done: Decided, *, late: bool = False, behind: bool = False) -> None:
         decision = decide(self.maps.get(request.map), request, self._out.now_ns)
         self._apply(request.map, decision)
         done(Outcome(Status.OK, decision.answer))
@@ -85,7 +85,7 @@ class Scripted(Alone):
         super().__init__(out)
         self.log: list[tuple[Request, Decided]] = []
 
-    def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
+    def submit(self, request: Request, done: Decided, *, late: bool = False, behind: bool = False) -> None:
         self.log.append((request, done))
 
     def commit(self, *places: int) -> None:

@@ -254,7 +254,7 @@ def test_a_change_whose_place_another_has_taken_was_not_applied() -> None:
     cluster.go(10)
     assert [each.status for each in new] == [Status.OK]
     assert [each.status for each in told] == [Status.MOVED]
-    assert all(one.state.read(request(Op.GET, "lost"), 0) is None for one in maps.partitions)
+    assert all(one.state.read(request(Op.GET, "lost"), 0).answer is None for one in maps.partitions)
 
 
 @pytest.mark.rule("raft_partition/Z-1")
@@ -300,7 +300,7 @@ def test_a_request_that_comes_again_is_applied_once() -> None:
     again = maps.ask(at, request(Op.PUT_IF_ABSENT, "a", "1", id=b"me1"))
     maps.cluster.go(3)
     assert first == again
-    assert maps.partitions[0].state.read(request(Op.GET, "a"), 0) == b"2"
+    assert maps.partitions[0].state.read(request(Op.GET, "a"), 0).answer == b"2"
 
 
 @pytest.mark.rule("raft_partition/Z-4")

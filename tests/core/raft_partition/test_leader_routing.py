@@ -57,6 +57,7 @@ class Others:
     waiting: Waiting
     refusals: RequestRefusals
     gatherings: Any = None
+    heartbeats: Any = None
     adopted: list[Any] = field(default_factory=list)
     dropped: list[Outcome] = field(default_factory=list)
 

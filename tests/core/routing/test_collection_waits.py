@@ -123,9 +123,10 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> list[StepKind]:
         some: Request,
         *times: int,
         decide: Callable[..., object] = collection_steps.decide_step,
+        behind: bool,
     ) -> object:
         found.append(decode_step(some.value).kind)
-        return decide(state, some, *times)
+        return decide(state, some, *times, behind=behind)
 
     monkeypatch.setattr("holdfast.core.primary_backup.primary_copy.decide_step", watched)
     return found
@@ -159,6 +160,16 @@ def test_a_change_decides_as_many_requests_as_it_serves_and_one_more(decisions: 
     stage.ask(Request(Op.SET, "plain", [0], b"k", b"v"))
     assert decisions == []
     assert stage.router.leftovers["requests that wait for a change"] == 998 + len(other)
+
+
+@pytest.mark.rule("routing/R-20")
+def test_the_next_ones_are_decided_before_backups_have_acknowledged_the_first() -> None:
+    stage = Stage(backups=1)
+    for _ in range(3):
+        stage.ask(poll())
+    stage.ask(request(StepKind.ADD, b"a", b"b"))
+    assert stage.router.leftovers["requests that wait for a change"] == 1
+    assert stage.told == []
 
 
 @pytest.mark.rule("routing/R-20")

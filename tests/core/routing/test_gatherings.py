@@ -25,7 +25,7 @@ class Scripted:
 
     def __init__(self, out: Outbox) -> None:
         self.led: set[int] = set()
-        self.crowded = self.refusing = False
+        self.crowded = self.refusing = self.decides_later = False
         self.running = 0
         self.wanted: list[tuple[Request, ShareDone]] = []
         self.events: list[EntryEvent] = []

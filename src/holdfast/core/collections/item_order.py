@@ -11,10 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
-
-from holdfast.core.store.map_state import MapState
-from holdfast.core.store.state import Observer
 
 DIGIT_BYTES = 8
 _ABOVE = 1 << (8 * DIGIT_BYTES)
@@ -118,26 +114,6 @@ class ItemOrder:
         if head == len(keys) or (head >= TRIMMED and head * 2 >= len(keys)):
             del keys[:head]
             self._head = 0
-
-
-class ItemIndex(Observer, Protocol):
-    """An index beside the entries, built from them."""
-
-    def __init__(self, entries: Mapping[bytes, bytes]) -> None: ...
-
-
-Index = TypeVar("Index", bound=ItemIndex)
-
-
-def index_of(state: MapState, kind: type[Index]) -> Index:
-    """The index of this class beside the entries, with all changes so far; built from them if there is none."""
-    state.fold()
-    for observer in state.observers:
-        if isinstance(observer, kind):
-            return observer
-    built = kind(state.entries)
-    state.observe(built)
-    return built
 
 
 def keys_between(low: bytes, high: bytes, count: int, stride: int = 1) -> list[bytes]:

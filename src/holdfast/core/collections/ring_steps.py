@@ -11,11 +11,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.collections.item_order import index_of
 from holdfast.core.collections.ordered_steps import LOOKED_MAX, REMOVED_MAX
 from holdfast.core.model.collections import CollectionStep, StepKind
 from holdfast.core.model.decisions import Decision, Update, Wait
 from holdfast.core.model.records import Change
+from holdfast.core.store.derived_index import index_of
 from holdfast.core.store.map_state import MapState
 
 SEQUENCE_BYTES = 8

@@ -1,6 +1,8 @@
 """Steps of a set. Its items are the keys of its map, and the values number them in the order in which they came.
 
 - collections/S-1: An item is in a set at most once.
+- collections/S-2: Where all replicas decide, an item is numbered by the updates of its map so far. Example: item 5, the
+  last one, is removed. A replica that has seen it would number the next item 6, and one that was filled afterwards 5.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ class LastNumber:
 
 
 def decide_set(
-    last: LastNumber, entries: Mapping[bytes, bytes], step: CollectionStep, items: Sequence[bytes]
+    last: int, entries: Mapping[bytes, bytes], step: CollectionStep, items: Sequence[bytes]
 ) -> Decision:
+    """`last`: no item has a higher number."""
     kind = step.kind
     if kind is StepKind.SIZE:
         return Decision(len(entries))
@@ -47,14 +50,14 @@ def decide_set(
         items_in_order: list[None | int | bytes] = [*sorted(entries, key=lambda item: entries[item])]
         return Decision(items_in_order)
     if kind is StepKind.LOOK:
-        last_number = last.number.to_bytes(NUMBER_BYTES, "big")
+        last_number = last.to_bytes(NUMBER_BYTES, "big")
         known = [(item, entries[item]) for item in items if item in entries]
         return Decision([encode_size(len(entries)), last_number, *(part for pair in known for part in pair)])
     if kind is StepKind.ADD:
         new = [item for item in dict.fromkeys(items) if item not in entries]
         if step.max_size and len(entries) + len(new) > step.max_size:
             return Decision(False)
-        numbers = (number.to_bytes(NUMBER_BYTES, "big") for number in count(last.number + 1))
+        numbers = (number.to_bytes(NUMBER_BYTES, "big") for number in count(last + 1))
         return Decision(bool(new), list(map(storing, new, numbers)))
     if kind is StepKind.REMOVE or kind is StepKind.REMOVE_ALL:
         gone = [item for item in dict.fromkeys(items) if item in entries]

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.config import COLLECTIONS, INTERNAL, KEY_LOCKS
+from holdfast.config import COLLECTIONS, CP_PREFIX, INTERNAL, KEY_LOCKS
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.levels import COLLECTIONS as LEVEL_OF_COLLECTIONS
 from holdfast.core.model.levels import STRUCTURES
@@ -70,7 +70,9 @@ def collection_of(map_name: str) -> tuple[CollectionKind, str] | None:
 
 
 def shown_name(map_name: str) -> str:
-    """The name for operators: `queue jobs`; for a map that holds the items of no collection, its own."""
+    """The name for operators: `queue jobs`, or `cp group g`; for other maps, their own."""
+    if map_name.startswith(CP_PREFIX):
+        return f"cp group {map_name.removeprefix(CP_PREFIX)}"
     if guarded := guarded_map(map_name):
         return f"locks of {shown_name(guarded)}"
     named = collection_of(map_name)
@@ -272,6 +274,8 @@ class CollectionStep(msgspec.Struct, frozen=True, array_like=True):
     """Time to live of items that are added; 0: unlimited."""
     max_bytes: int = 0
     """Read no more than these bytes of items, but at least one item; 0: not limited."""
+    answer_bytes: int = 0
+    """In the log of a group: largest answer, by the leader that proposed it; 0: not checked when it is applied."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -292,20 +296,9 @@ def encode_size(size: int) -> bytes:
     return size.to_bytes(8, "big")
 
 
-def wait_of(request: Request) -> int:
-    """How long this step of a collection may wait, in milliseconds."""
-    return decode_step(request.value).wait_ms
-
-
 def with_start(request: Request, start: int) -> Request:
     """The same step, which reads from here on."""
     step = msgspec.structs.replace(decode_step(request.value), index=start)
-    return msgspec.structs.replace(request, value=encode_step(step))
-
-
-def with_remaining_wait(request: Request, ms: int) -> Request:
-    """The same step, which waits so much longer: it has waited elsewhere before."""
-    step = msgspec.structs.replace(decode_step(request.value), wait_ms=ms)
     return msgspec.structs.replace(request, value=encode_step(step))
 
 
@@ -334,7 +327,7 @@ def step_problem(request: Request) -> str:
         return f"{step.kind.name} takes one item"
     if step.kind is StepKind.LOOK and (step.index < 0 or len(request.items) > 1):
         return "LOOK passes over 0 or more items, and takes one item or none"
-    if min(step.wait_ms, step.max_size, step.count, step.ttl_ms, step.max_bytes) < 0:
+    if min(step.wait_ms, step.max_size, step.count, step.ttl_ms, step.max_bytes, step.answer_bytes) < 0:
         return "a wait, a size, a count and a time to live are not negative"
     if step.kind is StepKind.READ_ITEMS and not step.count <= step.end <= BATCH_MAX:
         return f"one request reads at most {BATCH_MAX} items, and at least as many as are wanted"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.config import COLLECTIONS, INTERNAL, KEY_LOCKS, SERVICE_PREFIX
+from holdfast.config import COLLECTIONS, CP_PREFIX, INTERNAL, KEY_LOCKS, SERVICE_PREFIX
 from holdfast.core.model.operations import Op, Request
 
 
@@ -16,9 +16,14 @@ def is_service(name: str) -> bool:
 
 
 def is_internal(name: str) -> bool:
-    """Whether members keep this map for themselves. The items of collections, and locks, belong to clients."""
+    """Whether members keep this map for themselves. The content of structures, and locks, belong to clients."""
+    return name.startswith(INTERNAL) and not name.startswith(KEY_LOCKS) and not is_structure(name)
+
+
+def is_structure(name: str) -> bool:
+    """Whether this map holds the items of a collection, or the objects of a CP group."""
     prefix = name[: name.find(":") + 1]
-    return name.startswith(INTERNAL) and prefix not in COLLECTIONS and prefix != KEY_LOCKS
+    return prefix in COLLECTIONS or prefix == CP_PREFIX
 
 
 def target(request: Request) -> str:

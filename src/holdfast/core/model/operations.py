@@ -61,6 +61,9 @@ class Op(IntEnum):
     ADD_TO_COLLECTION = 42  # the same of a step that stores items
     TAKE_FROM_COLLECTION = 43  # the same of a step that removes items
     AWAIT_ITEMS = 44  # the same of a step that reads items, and may wait for them
+    READ_CP = 50  # `map` = that of a CP group, `key` = the object, `value` = a `CpStep`; answers a `CpAnswer`
+    CHANGE_CP = 51  # the same of a step that may store something new, or wait
+    RELEASE_CP = 52  # the same of a step that releases or removes something
 
 
 READS = frozenset(
@@ -78,6 +81,7 @@ READS = frozenset(
         Op.ASK,
         Op.READ_COLLECTION,
         Op.AWAIT_ITEMS,
+        Op.READ_CP,
     }
 )
 
@@ -95,6 +99,7 @@ GROWING = frozenset(
         Op.TRANSACT,
         Op.FILL,
         Op.ADD_TO_COLLECTION,
+        Op.CHANGE_CP,
     }
 )
 """A longer value may need memory, too."""
@@ -125,10 +130,15 @@ primary.
 
 COLLECTION_CHANGES = frozenset({Op.ADD_TO_COLLECTION, Op.TAKE_FROM_COLLECTION})
 COLLECTION_WAITS = frozenset({Op.AWAIT_ITEMS, *COLLECTION_CHANGES})
-"""Steps that may wait for a change of their collection."""
 COLLECTION_STEPS = frozenset({Op.READ_COLLECTION, *COLLECTION_WAITS})
+CP_CHANGES = frozenset({Op.CHANGE_CP, Op.RELEASE_CP})
+CP_STEPS = frozenset({Op.READ_CP, *CP_CHANGES})
+STRUCTURE_CHANGES = COLLECTION_CHANGES | CP_CHANGES
+STRUCTURE_WAITS = COLLECTION_WAITS | CP_CHANGES
+"""Steps that may wait for a change of their collection or CP object, in line (routing/R-20)."""
+STRUCTURE_STEPS = COLLECTION_STEPS | CP_STEPS
 
-BETWEEN_MEMBERS = frozenset({Op.PIN, *STEPS, *MOVING, *COLLECTION_STEPS})
+BETWEEN_MEMBERS = frozenset({Op.PIN, *STEPS, *MOVING, *STRUCTURE_STEPS})
 
 CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})
 

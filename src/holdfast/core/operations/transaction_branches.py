@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.config import TRANSACTIONS_MAP
-from holdfast.core.model.collections import WHOLE_COLLECTION, is_in_one_partition, wait_of
+from holdfast.core.model.collections import WHOLE_COLLECTION, is_in_one_partition
 from holdfast.core.model.decisions import Decision, LockChanges, Update, Wait
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import COLLECTION_CHANGES, EventKind, Op, Request
@@ -53,6 +53,7 @@ from holdfast.core.model.transactions import (
     lock_key,
     transaction_of,
 )
+from holdfast.core.model.waiting_steps import wait_of
 from holdfast.core.operations.map_operations import peek
 from holdfast.core.store.key_locks import KeyLocks
 from holdfast.core.store.partition_copy import PartitionCopy

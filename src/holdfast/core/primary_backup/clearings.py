@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.core.collections.changed_collections import ChangedCollections
 from holdfast.core.collections.collection_steps import keys_to_clear
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
@@ -24,7 +25,6 @@ from holdfast.core.model.records import Change
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
-from holdfast.core.primary_backup.changed_collections import ChangedCollections
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.replication_engine import ShareDone
 from holdfast.core.store.move_marks import is_closed

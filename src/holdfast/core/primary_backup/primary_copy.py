@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
-from holdfast.core.collections.collection_steps import decide_step
+from holdfast.core.collections.changed_collections import ChangedCollections
+from holdfast.core.collections.collection_steps import decide_step, rejection_of
 from holdfast.core.model.collections import is_multimap, shown_name
-from holdfast.core.model.decisions import Decision, Wait
+from holdfast.core.model.decisions import Decision, Update, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.levels import PRIMARY_LOCKS
 from holdfast.core.model.map_locks import client_of, guarded_map
@@ -34,10 +35,11 @@ from holdfast.core.model.map_moves import (
 from holdfast.core.model.notices import EntryLocked, LockEnded, MapEmptied, MapMarked
 from holdfast.core.model.object_names import part_name, target
 from holdfast.core.model.operations import (
-    COLLECTION_CHANGES,
     COLLECTION_STEPS,
     MOVING,
     READS,
+    STRUCTURE_CHANGES,
+    STRUCTURE_STEPS,
     EntryEvent,
     EventKind,
     Op,
@@ -64,7 +66,6 @@ from holdfast.core.operations.map_operations import decide, decide_whole, merge
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move, moving_reason
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
 from holdfast.core.outbox import Outbox
-from holdfast.core.primary_backup.changed_collections import ChangedCollections
 from holdfast.core.primary_backup.clearings import Clearings
 from holdfast.core.primary_backup.lane import Awaited, Lane
 from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate, ShareDone
@@ -72,15 +73,13 @@ from holdfast.core.store.map_state import MapState
 from holdfast.core.store.move_marks import counter_when_opened, is_closed, number_above
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
+from holdfast.core.store.request_ids import ANSWER_DROPPED
 
 T = TypeVar("T")
 _NO_MAP: frozenset[Op] = frozenset({Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE, *MOVING})
 """A closed map does not reject these as a whole."""
 _LISTING = frozenset({Op.GET_ALL, Op.READ_COLLECTION, Op.AWAIT_ITEMS})
 CLEARED_IN_PART = "not all items were removed, because their partition has moved or the call timeout was over"
-ANSWER_DROPPED = Outcome(
-    Status.UNKNOWN, None, "it was applied, and its answer was too large to be kept for a repeated request"
-)
 SLICE_ENTRIES = 50_000
 SLICE_BYTES = 8 << 20
 """A slice of an operation on whole partitions ends after so many entries, or bytes of answer: some 20 ms of work."""
@@ -92,6 +91,8 @@ CLEAR_ENTRIES, TOLD_ENTRIES = 2, 10
 
 class PrimaryCopy:
     """Requests on this member's partitions as primary. Implements `ReplicationEngine`."""
+
+    decides_later = False
 
     def __init__(self, settings: Settings, out: Outbox, lane: Lane, moves: MovesInForce) -> None:
         self._me = lane.me
@@ -144,7 +145,7 @@ class PrimaryCopy:
 
     # -- one partition
 
-    def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
+    def submit(self, request: Request, done: Decided, *, late: bool = False, behind: bool = False) -> None:
         """Decide a request and apply its updates. `done` is called when it may be answered, or with a `Wait`."""
         lane, partition = self._lane, request.partitions[0]
         copy = lane.leading[partition]
@@ -161,10 +162,10 @@ class PrimaryCopy:
         if closed or (request.op in MOVING and not self._is_due(request)):
             done(CLOSED if closed else NOT_DUE)
             return
-        decision = self._decide(copy, request)
+        decision = self._decide(copy, request, behind=behind)
         if type(decision) is Wait:
             if not late:
-                if partition not in lane.awaited and request.op not in COLLECTION_CHANGES:
+                if partition not in lane.awaited and request.op not in STRUCTURE_CHANGES:
                     lane.awaited[partition] = Awaited(copy)
                 done(decision)
                 return
@@ -173,7 +174,7 @@ class PrimaryCopy:
                 return
             decision = Decision(decision.answer)
         assert type(decision) is Decision, "a request is decided or waits"
-        if request.op in COLLECTION_CHANGES and self._end_at_once(request, decision, done):
+        if request.op in STRUCTURE_CHANGES and self._end_at_once(request, decision, done):
             return
         assert lane.leading[partition] is copy, "deciding changes nothing"
         before = lane.opened
@@ -193,7 +194,7 @@ class PrimaryCopy:
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
             return
         if request.id and not decision.repeatable:
-            kept = request.op in COLLECTION_CHANGES
+            kept = request.op in STRUCTURE_CHANGES
             lane.remember(copy, request.id, value, before, several=request.op is Op.TRANSACT, kept=kept)
         if request.op in MOVING:
             self._out.notify(MapMarked(partition))
@@ -203,8 +204,8 @@ class PrimaryCopy:
         """Reject a step of a collection, or remove all items one by one for their listeners. Returns False for steps
         that are carried out as others are.
         """
-        if decision.refused or bytes_of(decision.answer) > self._answer_bytes:
-            done(Outcome(Status.TOO_LARGE, None, decision.refused or too_long(self._answer_bytes)))
+        if (rejection := rejection_of(decision, self._answer_bytes)) is not None:
+            done(rejection)
             return True
         clears = any(update.change is Change.CLEAR for update in decision.updates)
         if not clears or request.map not in self._lane.listening:
@@ -328,10 +329,12 @@ class PrimaryCopy:
             confirmed, unconfirmed = decision.confirmed, decision.unconfirmed
             looked = decision.updates or decision.used
             value = self._carry_out(copy, request, decision) if looked else decision.answer
-            if decision.refused or (request.op in _LISTING and bytes_of(value) > self._answer_bytes):
-                answer = Outcome(Status.TOO_LARGE, None, decision.refused or too_long(self._answer_bytes))
+            limit = self._answer_bytes if request.op in _LISTING else 0
+            if (rejection := rejection_of(Decision(value, refused=decision.refused), limit)) is not None:
+                answer = rejection
             else:
                 answer = Outcome(Status.OK, value, "", self._position(copy, request))
+        confirmed = confirmed or request.op is Op.READ_CP
         confirmed = confirmed or (lane.confirms_reads and lane.confirmed(target(request)))
         if answer.status is Status.OK and (confirmed or unconfirmed):
             if confirmed:
@@ -343,7 +346,7 @@ class PrimaryCopy:
             done(answer)
             lane.close_batch(_ignore)
 
-    def _decide(self, copy: PartitionCopy, request: Request) -> Decision | Wait:
+    def _decide(self, copy: PartitionCopy, request: Request, *, behind: bool = False) -> Decision | Wait:
         name, op = request.map, request.op
         if op is Op.CALL or op is Op.ASK:
             service = copy.services.get(part_name(name))
@@ -369,8 +372,8 @@ class PrimaryCopy:
             return decided
         held = copy.maps.get(name)
         state = held.state if held is not None else None
-        if op in COLLECTION_STEPS:
-            return decide_step(state, request, self._out.now_ns, self._out.wall_ms())
+        if op in STRUCTURE_STEPS:
+            return decide_step(state, request, self._out.now_ns, self._out.wall_ms(), behind=behind)
         return decide(state, request, self._out.now_ns, self._lane.lifetimes(name))
 
     def _decide_by_locks(self, copy: PartitionCopy, request: Request) -> Decision | Wait | None:
@@ -413,7 +416,7 @@ class PrimaryCopy:
             applied = lane.carry_out(copy, held, update, moves=request.op in MOVING)
             if update.map:
                 self._changed_collections.note(copy.partition, name)
-        self._note_change(copy, request.map, request.key)
+        self._note_change(copy, request.map, request.key, decision.updates)
         if request.op is Op.ADD_TO_COLLECTION and guarded_map(request.map):
             self._out.notify(EntryLocked(client_of(request.holder)))
         if isinstance(fill, FillMap) and fill.round and request.map in copy.maps:
@@ -421,11 +424,13 @@ class PrimaryCopy:
             copy.maps[request.map].state.all_used(self._out.now_ns)
         return applied if decision.applied_answers else decision.answer
 
-    def _note_change(self, copy: PartitionCopy, name: str, key: bytes = b"") -> None:
-        """A map has changed. `key`: of the lock, if it holds locks."""
+    def _note_change(
+        self, copy: PartitionCopy, name: str, key: bytes = b"", updates: Sequence[Update] = ()
+    ) -> None:
+        """A map has changed by these updates. `key`: of the lock, if it holds locks."""
         guarded = guarded_map(name)
         if not guarded:
-            self._changed_collections.note(copy.partition, name)
+            self._changed_collections.note(copy.partition, name, updates)
             return
         copy.locks.look_at(guarded)
         if key:

@@ -8,10 +8,12 @@ read waits in `read_barrier` until a majority has confirmed the leader.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.collections.collection_steps import is_clear
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.map_moves import CLOSED, NOT_DUE, PauseMap, decode_move_step
@@ -20,6 +22,7 @@ from holdfast.core.model.operations import (
     MOVING,
     READS,
     STEPS,
+    STRUCTURE_CHANGES,
     EntryEvent,
     Op,
     Outcome,
@@ -27,6 +30,7 @@ from holdfast.core.model.operations import (
     Status,
     Value,
 )
+from holdfast.core.model.waiting_steps import for_log
 from holdfast.core.model.zone_batches import ZoneChanges
 from holdfast.core.operations.map_operations import decide_whole, merge
 from holdfast.core.operations.move_steps import decide_move
@@ -49,6 +53,7 @@ class _Whole:
 
 
 class ConsensusReplication:
+    decides_later = True
     crowded = False
     refusing = False
     running = 0
@@ -76,7 +81,7 @@ class ConsensusReplication:
 
     def on_timer(self) -> None: ...
 
-    def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
+    def submit(self, request: Request, done: Decided, *, late: bool = False, behind: bool = False) -> None:
         partition = request.partitions[0]
         found = self.partitions[partition]
         assert found.leads, "only the leader is given requests"
@@ -91,12 +96,33 @@ class ConsensusReplication:
                 done(Outcome(Status.OK, found.locks.holds(partition, request.key)))
             else:
                 found.reads.submit(request, done)
+        elif request.op in STRUCTURE_CHANGES:
+            self._submit_item_step(found, request, done, late=late, behind=behind)
         elif (waits := found.locks.wait_of(request)) is None:
             found.proposals.submit(request, done)
         elif isinstance(waits, Wait) and not late:
             done(waits)
         else:
             found.locks.reject(request, _ended(waits), done)
+
+    def _submit_item_step(
+        self, found: ZonePartition, request: Request, done: Decided, *, late: bool, behind: bool
+    ) -> None:
+        """raft_partition/Z-14."""
+        if not late and (wait := found.state.must_wait(request, behind=behind)) is not None:
+            done(wait)  # As far as this leader knows; what it applies later wakes the request.
+            return
+
+        def decided(outcome: Outcome | Wait) -> None:
+            if not isinstance(outcome, Wait):  # The next one in its line is decided now (routing/R-20).
+                self._zone.changed[found.number, request.partitions[0], request.map, request.key] = None
+            done(outcome)
+
+        if request.map in self._zone.sink.listening and is_clear(request):
+            StepwiseClearing(request, found.state, self, partial(_cleared, decided)).begin()
+            return
+        proposed = for_log(request, self._zone.settings.limits.answer_bytes, late=late)
+        found.proposals.submit(proposed, decided)
 
     def _rejection(self, found: ZonePartition, request: Request) -> Outcome | None:
         """Why a step of a move (operations/V-1, operations/V-3), or a request for a map that moves, is rejected."""
@@ -190,6 +216,11 @@ def _ended(waits: Wait | Decision) -> Outcome:
     if isinstance(waits, Decision):
         return Outcome(Status.OK, waits.answer)
     return Outcome(Status.NOT_READY, None, waits.refused)
+
+
+def _cleared(done: Answered, outcome: Outcome) -> None:
+    """All items of a collection were removed one by one, for their listeners."""
+    done(Outcome(Status.OK) if outcome.status is Status.OK else outcome)
 
 
 class _ShareOf:

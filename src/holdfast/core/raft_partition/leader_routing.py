@@ -40,6 +40,7 @@ from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.map_homes import MapHomes, OtherRouter, RoutedZone, ZoneEntries
+from holdfast.core.raft_partition.session_expiry import SessionExpiry
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, SharedWithEngineOne, ZoneReplicas
 from holdfast.core.routing.backup_reads import Neighbours
@@ -132,6 +133,7 @@ class LeaderRouting:
         """Highest zone number that was given out, by this member's copy of the metastore. None is given out again."""
         self._elected: set[GroupNumber] = set()
         """Led here; their state may not include all committed entries yet."""
+        self.sessions = other.heartbeats = SessionExpiry(out, self.homes, settings.partitions.count)
         self.homes.change()
 
     # -- known zones
@@ -180,6 +182,7 @@ class LeaderRouting:
                 waiting=self._waiting,
                 of_terms=True,
             )
+            router.heartbeats = self.sessions
             entries = ZoneEntries(zone, len(rows), rows)
             self._zones[zone] = RoutedZone(name, partitions, rows, replication, router, entries)
             router.refusals.follow(self._refusals)
@@ -436,11 +439,13 @@ class LeaderRouting:
     def sweep(self) -> None:
         for zone in self._zones.values():
             zone.replication.sweep()
+        self.sessions.sweep()
 
     @property
     def dirty(self) -> bool:
         """Whether anything waits for the end of the step."""
-        if self._news or self._replicas.again or self._replicas.unlocked or self._changed:
+        replicas = self._replicas
+        if self._news or replicas.again or replicas.unlocked or replicas.changed or self._changed:
             return True
         return any(zone.replication.dirty for zone in self._zones.values())
 
@@ -454,6 +459,10 @@ class LeaderRouting:
         for number, partition in dict.fromkeys(unlocked):
             if (of_zone := self._zones.get(place_of(number)[0])) is not None:
                 of_zone.router.changed(partition)
+        items_changed, self._replicas.changed = self._replicas.changed, {}
+        for number, partition, name, key in items_changed:
+            if (of_zone := self._zones.get(place_of(number)[0])) is not None:
+                of_zone.router.collection_changed(partition, name, key)
         for zone in self._zones.values():
             zone.replication.flush()
         again, self._replicas.again = self._replicas.again, set()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.config import TRANSACTIONS_MAP, Settings
-from holdfast.core.model.levels import SHARED_GROUPS, ZONE_IDLE_TIMES
+from holdfast.core.model.levels import SHARED_GROUPS, STRUCTURES, ZONE_IDLE_TIMES
+from holdfast.core.model.object_names import is_structure
 from holdfast.core.model.operations import MOVING, STEPS, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transactions import zone_of_engine
@@ -17,10 +18,14 @@ from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.routing.gatherings import Gathering, Gatherings, Rehoming
 from holdfast.core.routing.pending import Asker, Parked, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import RequestRefusals
-from holdfast.core.routing.router import Router
+from holdfast.core.routing.router import Heartbeats, Router
 
 NO_MAX_IDLE = (
     f"entries of maps in zones have maximum idle times from feature level {ZONE_IDLE_TIMES} on: "
+    "holdfast cluster upgrade"
+)
+NO_STRUCTURES = (
+    f"queues, lists, sets and CP groups live in zones from feature level {STRUCTURES} on: "
     "holdfast cluster upgrade"
 )
 NOT_HERE = Outcome(Status.MOVED, None, "the map was moved to another engine")
@@ -34,6 +39,7 @@ class OtherRouter(Protocol):
     waiting: Waiting
     refusals: RequestRefusals
     gatherings: Gatherings
+    heartbeats: Heartbeats | None
 
     def depart(self, names: frozenset[str], rehoming: Rehoming) -> None: ...
 
@@ -113,7 +119,7 @@ class MapHomes:
     def change(self) -> None:
         """Settings of maps have changed, perhaps their zones: pass requests on (routing/R-13)."""
         maps = self._settings.maps
-        self._some = any(chosen.raft_zone for chosen in maps.values())
+        self._some = self._settings.uses_zones
         zoned = frozenset(name for name, chosen in maps.items() if chosen.raft_zone)
         self._other.depart(zoned, self)
         for zone in self.zones.values():
@@ -204,6 +210,8 @@ class MapHomes:
                 return Outcome(Status.NOT_READY, None, detail)
         if not self.zones[zone].serves_maps(self._out.level):
             return Outcome(Status.FAILED, None, unserved_reason(self.zones[zone]))
+        if not self._out.does(STRUCTURES) and is_structure(request.map):
+            return Outcome(Status.FAILED, None, NO_STRUCTURES)
         if request.max_idle_ms > 0 and not self._out.does(ZONE_IDLE_TIMES):
             return Outcome(Status.FAILED, None, NO_MAX_IDLE)
         return self.zones[zone]

@@ -17,6 +17,7 @@ from typing import cast
 
 import msgspec
 
+from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import GroupNumber
 from holdfast.core.model.map_moves import CLOSED
 from holdfast.core.model.operations import DEFAULT_TTL, GROWING, Op, Outcome, Request, Status, Value
@@ -26,6 +27,7 @@ from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft_partition.partition_commands import ZoneCommand, encode_command
 from holdfast.core.raft_partition.state_machine import Applied, Unapplied
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
+from holdfast.core.replication_engine import Decided
 
 COMMAND_BYTES = 1 << 20
 """Approximate, of the requests in one entry."""
@@ -220,7 +222,11 @@ def _answer(callbacks: Iterable[tuple[Answered, int]], answers: list[Applied]) -
             each(DONE)
             continue
         some = answers[at : at + (changes or 1)]
-        if some[0] is Unapplied.CLOSED:
+        if isinstance(some[0], Wait | Outcome):
+            cast("Decided", each)(
+                some[0]
+            )  # Only a step of a collection has to wait, and its router knows of it.
+        elif some[0] is Unapplied.CLOSED:
             each(CLOSED)  # None of a batch is applied (raft_partition/Z-8).
         elif Unapplied.LOCKED in some:
             each(LOCKED if some.count(Unapplied.LOCKED) == len(some) else PARTLY)

@@ -67,7 +67,10 @@ class ReadBarrier:
     def _read(self, request: Request) -> Outcome:
         if is_closed(self._state.copies[request.partitions[0]].maps, request.map):
             return CLOSED
-        return self._answer(request, self._state.read(request, self._out.wall_ms()))
+        decision = self._state.read(request, self._out.wall_ms())
+        if decision.refused:
+            return Outcome(Status.TOO_LARGE, None, decision.refused)
+        return self._answer(request, decision.answer)
 
     def _on_logged(self, request: Request, on_done: Answered, outcome: Outcome) -> None:
         if outcome.status is Status.OK:

@@ -25,6 +25,9 @@
 - raft_partition/Z-13: Branches of transactions are prepared and decided by requests of the log, in its order, so all
   replicas store them alike. A change of an entry that a prepared branch has written or compared is not applied, by any
   proposer: the answer is `Unapplied`. Of the writes of a batch none is applied then.
+- raft_partition/Z-14: A step of a collection is decided when it is applied. One that has to wait is not applied: the
+  answer is its `Wait`, and the leader keeps it until the collection has changed (`collection_waits`). Limits that
+  members set for themselves are in the step, so all replicas decide alike.
 - raft_partition/Z-12: A state is read in pieces while it changes, and is still that of one index: what is about to
   change is kept first (`state_capture`).
 """
@@ -36,13 +39,30 @@ from enum import Enum
 from typing import Protocol
 
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
-from holdfast.core.model.decisions import Decision, LockChanges, Update
+from holdfast.core.collections.changed_collections import ChangedCollections
+from holdfast.core.collections.collection_steps import decide_step as decide_item_step
+from holdfast.core.collections.collection_steps import rejection_of
+from holdfast.core.model.collections import CollectionKind, collection_of
+from holdfast.core.model.decisions import Decision, LockChanges, Update, Wait
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.map_moves import EndMove, FillMap, MarkKind, decode_move_answer, decode_move_step
-from holdfast.core.model.operations import MOVING, STEPS, WHOLE, EntryEvent, EventKind, Op, Request, Value
+from holdfast.core.model.operations import (
+    CP_STEPS,
+    MOVING,
+    STEPS,
+    STRUCTURE_STEPS,
+    WHOLE,
+    EntryEvent,
+    EventKind,
+    Op,
+    Outcome,
+    Request,
+    Value,
+)
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import decode_step, lock_key
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.waiting_steps import answer_limit, wait_behind, wait_of
 from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrite, ZoneWrites
 from holdfast.core.operations.map_operations import decide, decide_whole
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move
@@ -54,7 +74,7 @@ from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.move_marks import counter_when_opened, is_closed, marks_in, number_above
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
-from holdfast.core.store.request_ids import mark_of, naming
+from holdfast.core.store.request_ids import ANSWER_DROPPED, mark_of, naming
 
 ALL = 1 << 60
 USES_LOGGED = 4
@@ -71,7 +91,10 @@ class Unapplied(Enum):
     """A prepared branch keeps its entry (raft_partition/Z-13)."""
 
 
-Applied = Value | Unapplied
+IN_ZONES = frozenset({CollectionKind.QUEUE, CollectionKind.LIST, CollectionKind.SET})
+"""Collections whose steps need no clock."""
+Applied = Value | Unapplied | Wait | Outcome
+"""The answer; a `Wait` or an `Outcome` of a step of a collection that was not applied (raft_partition/Z-14)."""
 USES = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW, Op.GET_ALL})
 """Reads that count as uses of the entries that they find."""
 
@@ -109,6 +132,7 @@ class StateMachine:
         """Being read, so they are informed before anything changes (raft_partition/Z-12)."""
         self.lock_changes: list[tuple[int, LockChanges]] = []
         """Changes of locks in partitions, by steps that were applied since this list was emptied."""
+        self.changed = ChangedCollections()
 
     def _new_copy(self, partition: int) -> PartitionCopy:
         return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
@@ -141,11 +165,13 @@ class StateMachine:
         """`term`: of its log entry; `on_event` gets the events."""
         copy = self.copies[request.partitions[0]]
         if request.id and (applied := copy.applied(request.id, request.map)) is not None:
-            return applied.answer(request.id)
+            return ANSWER_DROPPED if applied.has_dropped(request.id) else applied.answer(request.id)
         if self._rejects(copy, request):
             return Unapplied.CLOSED
         if request.op in STEPS:
             return self._take_step(copy, request, term, on_event)
+        if request.op in STRUCTURE_STEPS:
+            return self._take_item_step(copy, request, term, on_event)
         if copy.locks.held and is_locked(copy.locks, request):
             return Unapplied.LOCKED
         if request.op is Op.PIN:
@@ -160,6 +186,7 @@ class StateMachine:
             for update in decision.updates:
                 self._apply(held, update, term, on_event)
             held.state.settle()
+            self.changed.note(copy.partition, request.map)
         if request.op is Op.DESTROY and request.map in copy.maps:
             # Every replica of the group does so at this place of the log.
             copy.forget(request.map)
@@ -168,6 +195,47 @@ class StateMachine:
         if request.id and decision.updates:
             copy.requests.note(mark_of(request.id, decision.answer))
         return decision.answer
+
+    def _take_item_step(
+        self, copy: PartitionCopy, request: Request, term: int, on_event: EventCallback | None
+    ) -> Applied:
+        """raft_partition/Z-14."""
+        decision = self._decide_item_step(copy, request)
+        if isinstance(decision, Wait):
+            return decision
+        if (rejection := rejection_of(decision, answer_limit(request))) is not None:
+            return rejection
+        if decision.updates:
+            held = self._open(copy, request.map, term)
+            for update in decision.updates:
+                self._apply(held, update, term, on_event)
+            held.state.settle()
+            self.changed.note(copy.partition, request.map, decision.updates)
+            if request.id:
+                copy.requests.note(mark_of(request.id, decision.answer, kept=True))
+        return decision.answer
+
+    @staticmethod
+    def _decide_item_step(copy: PartitionCopy, request: Request, *, behind: bool = False) -> Decision | Wait:
+        named = collection_of(request.map)
+        if request.op not in CP_STEPS and (named is None or named[0] not in IN_ZONES):
+            return Decision(refused=f"{request.map[:40]!a} cannot be in a zone")
+        held = copy.maps.get(request.map)
+        if held is None:
+            return decide_item_step(None, request, updates=copy.forgotten_to, behind=behind)
+        return decide_item_step(held.state, request, updates=held.updates.hwm, behind=behind)
+
+    def must_wait(self, request: Request, *, behind: bool = False) -> Wait | None:
+        """The wait of a step of a collection, as far as this replica knows; None: it is to be proposed. `behind`:
+        others have waited before it came.
+        """
+        copy = self.copies[request.partitions[0]]
+        if not wait_of(request) or (request.id and copy.applied(request.id, request.map) is not None):
+            return None
+        if behind and (wait := wait_behind(request)) is not None:
+            return wait
+        decision = self._decide_item_step(copy, request, behind=behind)
+        return decision if isinstance(decision, Wait) else None
 
     @staticmethod
     def _rejects(copy: PartitionCopy, request: Request) -> bool:
@@ -331,10 +399,14 @@ class StateMachine:
             return None
         return state.entries.get(key)
 
-    def read(self, request: Request, wall_ms: int) -> Value:
+    def read(self, request: Request, wall_ms: int) -> Decision:
         """Expired entries stay until a command removes them."""
-        held = self.copies[request.partitions[0]].maps.get(request.map)
-        return self._decide(held, request, self.now_ns(wall_ms)).answer
+        copy = self.copies[request.partitions[0]]
+        if request.op in STRUCTURE_STEPS:
+            decision = self._decide_item_step(copy, request)
+            assert isinstance(decision, Decision), "a read is decided at once"
+            return decision
+        return self._decide(copy.maps.get(request.map), request, self.now_ns(wall_ms))
 
     def _use(self, held: MapReplica, keys: Iterable[bytes]) -> None:
         """raft_partition/Z-9."""

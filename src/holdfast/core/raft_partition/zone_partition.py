@@ -74,6 +74,7 @@ class ZonePartition:
             proposed = self.proposals.take(entry.index)
             answers = self._carry_out(entry)
             self.locks.on_applied()
+            self._note_changed()
             if proposed is not None:
                 answer_proposed(proposed, entry, answers)
         self._go_on()
@@ -96,6 +97,13 @@ class ZonePartition:
                         self._zone.sink.on_marked(self.number)
                     at += 1
         return answers
+
+    def _note_changed(self) -> None:
+        """Only a leader has requests that wait for a collection."""
+        if self.state.changed:
+            changed = self.state.changed.take()
+            if self.term:
+                self._zone.changed.update(((self.number, *one), None) for one in changed)
 
     def _holders(self) -> list[bytes]:
         """Members with a pin at the last applied index, now or soon: this member first, then the other voters."""

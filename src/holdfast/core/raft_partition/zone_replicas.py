@@ -63,6 +63,8 @@ class ZoneReplicas:
         self.again: set[Resumable] = set()
         self.unlocked: list[tuple[GroupNumber, int]] = []
         """Client partitions, with their groups, in which locks of transactions have ended in this step."""
+        self.changed: dict[tuple[GroupNumber, int, str, bytes], None] = {}
+        """Collections and CP objects that have changed in this step, with the groups and client partitions."""
 
     def lifetimes(self, name: str) -> tuple[int, int]:
         """Default time to live and maximum idle time in ms, by this member's settings. The leader writes them into the

@@ -3,7 +3,8 @@ read an item that a ringbuffer does not have yet.
 
 - routing/R-20: Requests that wait for the same collection are answered in the order of arrival. A change of it lets the
   first be decided again, then the next, up to one that still has to wait, which keeps its place. So the cost of a
-  change depends on the requests that it serves, not on those that wait.
+  change depends on the requests that it serves, not on those that wait. In a group, where a decision takes a while,
+  the next one is decided after it, and a new request goes to the end of the line.
 - routing/R-22: All that wait for the same item of a ringbuffer get it: those that need the lowest sequence come first,
   and requests that need a later one are not looked at.
 - routing/R-23: Requests that wait for the end of a transaction that has locked the collection have lines of their own.
@@ -20,16 +21,18 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from holdfast.config import LimitSettings
-from holdfast.core.model.collections import decode_step, wait_of, with_remaining_wait
+from holdfast.core.collections.changed_collections import Line
+from holdfast.core.model.collections import decode_step
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.primary_backup.changed_collections import Line
+from holdfast.core.model.waiting_steps import wait_of, with_remaining_wait
 from holdfast.core.routing.pending import Asker, Parked
 
 _Which = tuple[str, bytes, Op, bool]
-"""Map, key and operation, and whether these requests wait for the end of a transaction. Only locks, and entries that
-they guard, have a key.
+"""Map, key and operation, and whether these requests wait for the end of a transaction. Only locks, entries that
+they guard, and CP objects have a key.
 """
+_WAITING = (Op.TAKE_FROM_COLLECTION, Op.ADD_TO_COLLECTION, Op.AWAIT_ITEMS, Op.CHANGE_CP)
 WAIT_SHARE = 2
 """The call timeout divided by this is the longest wait for a change; `limits.waiting_requests` divided by it is the
 largest number of requests that wait for changes of collections.
@@ -101,6 +104,8 @@ class CollectionWaits:
         self._most = limits.waiting_requests // WAIT_SHARE
         self._lines: dict[int, dict[_Which, WaitingLine]] = {}
         """By partition."""
+        self._decisions: dict[tuple[int, str, bytes, Op], int] = {}
+        """Number of requests that have waited and are being decided, by partition, map, key and operation."""
         self._by_asker: dict[Asker, Parked] = {}
         self._ends: list[tuple[int, int, Parked]] = []
         """A heap of the ends of waits, with the numbers of the requests."""
@@ -175,9 +180,11 @@ class CollectionWaits:
         if (partition, name, key) in self.unfinished:
             return
         items = 0
-        for op in (Op.TAKE_FROM_COLLECTION, Op.ADD_TO_COLLECTION, Op.AWAIT_ITEMS):
+        for op in _WAITING:
             lines = {(name, key, op, False), (name, key, op, True)}
             while first := self._first(partition, lines):
+                if (partition, name, key, op) in self._decisions:
+                    break
                 if items >= WOKEN_ITEMS:
                     self.unfinished[partition, name, key] = None
                     return
@@ -196,6 +203,27 @@ class CollectionWaits:
         """The request that has come first, of the first ones of these lines."""
         lines = self._lines.get(partition, {})
         return min((lines[one].first for one in some if one in lines), key=_number, default=None)
+
+    def has_line(self, request: Request) -> bool:
+        """Whether others wait for the same, or are being decided after they have waited."""
+        partition, name, key, op = _place_of(request)
+        lines = self._lines.get(partition, {})
+        waits = (name, key, op, False) in lines or (name, key, op, True) in lines
+        return waits or (partition, name, key, op) in self._decisions
+
+    def begin_decision(self, parked: Parked) -> None:
+        """The engine decides this one, which has waited, and says so later (`end_decision`)."""
+        assert not parked.in_decision, "a request is decided once at a time"
+        parked.in_decision = True
+        place = _place_of(parked.request)
+        self._decisions[place] = self._decisions.get(place, 0) + 1
+
+    def end_decision(self, parked: Parked) -> None:
+        parked.in_decision = False
+        place = _place_of(parked.request)
+        self._decisions[place] -= 1
+        if not self._decisions[place]:
+            del self._decisions[place]
 
     def take_unfinished(self) -> list[Line]:
         """None is left."""
@@ -239,6 +267,10 @@ class CollectionWaits:
         while self._ends and not self._waits(self._ends[0][2]):
             heappop(self._ends)
         return self._ends[0][0] if self._ends else 0
+
+
+def _place_of(request: Request) -> tuple[int, str, bytes, Op]:
+    return request.partitions[0], request.map, request.key, request.op
 
 
 def _number(parked: Parked) -> int:

@@ -68,6 +68,7 @@ class Parked:
         "asker",
         "deadline_ns",
         "doubt",
+        "in_decision",
         "number",
         "request",
         "since_ns",
@@ -95,6 +96,8 @@ class Parked:
         """Bytes counted in `Waiting`; 0: not counted."""
         self.number = 0
         """Place in the line of those that wait for the same collection; 0: it has none."""
+        self.in_decision = False
+        """It was taken from its line, and is being decided."""
         self.ticket = 0
         """Under which a step of a collection was sent to another member; 0: it is not there."""
         self.withdrawn = False

@@ -53,9 +53,9 @@ from holdfast.core.model.notices import LockAwaited
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import (
     COLLECTION_CHANGES,
-    COLLECTION_WAITS,
     MOVING,
     READS,
+    STRUCTURE_WAITS,
     WHOLE,
     Op,
     Outcome,
@@ -88,6 +88,11 @@ class Offers(Protocol):
     """The part of the table's replication that the router uses."""
 
     def stored_assignment(self, partition: int) -> Assignment | None: ...
+
+
+class Heartbeats(Protocol):
+    def on_heartbeat(self, request: Request) -> None:
+        """Called for each heartbeat of a session of a CP group that this member decides."""
 
 
 class ForwardedFrames(Protocol):
@@ -151,6 +156,7 @@ class Router:
         self._delayed: dict[int, list[Parked]] = {}
         """Requests that wait for a change of their partition, in the order of arrival (routing/R-11)."""
         self._collections = CollectionWaits(settings.limits)
+        self.heartbeats: Heartbeats | None = None
         self.frames: ForwardedFrames | None = None
         """Requests that are forwarded without this router; None: there are none."""
         replication.serve(self)
@@ -230,7 +236,7 @@ class Router:
             )
             assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
-            if request.op in COLLECTION_WAITS:
+            if request.op in STRUCTURE_WAITS:
                 self._collections.elsewhere[parked.asker] = parked
                 parked.ticket = ticket
                 self._collections.limit_wait(parked, self._out.now_ns)
@@ -241,10 +247,18 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _submit(self, parked: Parked, *, late: bool = False) -> None:
-        if self._collections.elsewhere:
-            self._collections.elsewhere.pop(parked.asker, None)
+        waits = self._collections
+        if waits.elsewhere:
+            waits.elsewhere.pop(parked.asker, None)
+        if parked.request.op is Op.READ_CP and not parked.request.key and self.heartbeats is not None:
+            self.heartbeats.on_heartbeat(parked.request)
+        behind = len(waits) > 0 and not parked.number and waits.has_line(parked.request)
+        if parked.number and self._replication.decides_later:
+            waits.begin_decision(parked)
 
         def decided(outcome: Outcome | Wait) -> None:
+            if parked.in_decision:
+                waits.end_decision(parked)
             if isinstance(outcome, Wait):
                 self._wait_for_change(parked, outcome)
             elif outcome.status is Status.MOVED and not isinstance(parked.asker, Peer):
@@ -253,14 +267,14 @@ class Router:
             else:
                 self._answer(parked, outcome)
 
-        self._replication.submit(parked.request, decided, late=late)
+        self._replication.submit(parked.request, decided, late=late, behind=behind)
 
     def _wait_for_change(self, parked: Parked, wait: Wait) -> None:
         """Submit it again when its partition has changed, or at the end of its wait (routing/R-11)."""
         if not self._keep(parked):
             return
         if not parked.until_ns:
-            if parked.request.op in COLLECTION_WAITS:
+            if parked.request.op in STRUCTURE_WAITS:
                 parked.until_ns = self._collections.end_of_wait(parked, wait.ms)
             else:
                 # It may have waited for its partition before.
@@ -275,7 +289,7 @@ class Router:
         assert parked.until_ns <= parked.deadline_ns, (
             "a request waits no longer than its asker (routing/R-11)"
         )
-        if parked.request.op in COLLECTION_WAITS:
+        if parked.request.op in STRUCTURE_WAITS:
             self._collections.add(parked)
         else:
             self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
@@ -320,7 +334,7 @@ class Router:
     def _park(self, partition: int, parked: Parked) -> None:
         parked.number = parked.ticket = 0
         if self._keep(parked):
-            if parked.request.op in COLLECTION_WAITS:
+            if parked.request.op in STRUCTURE_WAITS:
                 self._collections.elsewhere[parked.asker] = parked
             self._parked.setdefault(partition, []).append(parked)
             self._waiting.look_in(RETRY_NS)
@@ -329,7 +343,7 @@ class Router:
         """Count it among those that wait, or reject it (routing/R-6)."""
         if not parked.size and _is_counted(parked):
             size = size_of(parked.request)
-            waits = parked.request.op in COLLECTION_WAITS and self._collections.are_many(parked.request)
+            waits = parked.request.op in STRUCTURE_WAITS and self._collections.are_many(parked.request)
             if waits or not self._waiting.enter(size):
                 self._answer(parked, FULL)
                 return False
@@ -414,7 +428,7 @@ class Router:
         sent = (
             each
             for each in self._sent.values()
-            if each[1].until_ns <= now_ns or each[1].request.op not in COLLECTION_WAITS
+            if each[1].until_ns <= now_ns or each[1].request.op not in STRUCTURE_WAITS
         )
         if parked or self._sent or delayed:
             yield from parked_since(before_ns, self._timeout_ns, parked.values(), sent, delayed.values())

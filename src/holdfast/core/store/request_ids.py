@@ -18,9 +18,12 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
-from holdfast.core.model.operations import Value
+from holdfast.core.model.operations import Outcome, Status, Value
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, TransactionId
 
+ANSWER_DROPPED = Outcome(
+    Status.UNKNOWN, None, "it was applied, and its answer was too large to be kept for a repeated request"
+)
 KEPT = 1000
 """Default of `replication.request_ids`."""
 KEPT_BYTES = 262_144

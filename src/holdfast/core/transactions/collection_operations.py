@@ -87,6 +87,8 @@ class CollectionOperations:
         what = f"the {shown_name(name)} takes no part in transactions"
         if not self._out.does(STRUCTURES):
             return f"{what} below feature level {STRUCTURES} of the cluster"
+        if self._settings.map(name).raft_zone:
+            return f"{what}: it is in a zone"
         return "" if self._settings.map(name).transactional else f"{what}: its setting transactional is false"
 
     def operate(self, transaction: Transaction, request: Request) -> None:

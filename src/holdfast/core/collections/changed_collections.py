@@ -1,10 +1,14 @@
-"""Collections whose items have changed, and locks that have ended, since requests that wait for them were last woken
-(routing/R-20).
+"""Collections and CP objects that have changed, and locks that have ended, since requests that wait for them were last
+woken (routing/R-20).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.model.collections import collection_of
+from holdfast.core.model.cp import group_of_map
+from holdfast.core.model.decisions import Update
 from holdfast.core.model.map_locks import guarded_map
 
 Line = tuple[int, str, bytes]
@@ -20,8 +24,13 @@ class ChangedCollections:
     def __bool__(self) -> bool:
         return bool(self._noted)
 
-    def note(self, partition: int, name: str) -> None:
-        """The content of this map has changed. Does nothing if no request waits for such a change."""
+    def note(self, partition: int, name: str, updates: Sequence[Update] = ()) -> None:
+        """The content of this map has changed; that of a CP group by these updates. Does nothing if no request waits
+        for it.
+        """
+        if group_of_map(name):
+            self._noted.update(((partition, name, update.key), None) for update in updates)
+            return
         named = collection_of(name)
         if named is not None and not named[0].is_spread:
             self._noted[partition, name, b""] = None

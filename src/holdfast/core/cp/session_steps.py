@@ -1,0 +1,94 @@
+"""Steps on sessions of clients.
+
+- cp/S-1: A session that was closed is never open again, and its number is not given to another one.
+- cp/S-2: When a session is closed, all that it holds is released. If that is more than one step may do, the session is
+  closed at once, and steps that close it again release the rest.
+- cp/S-3: No replica looks at a clock: sessions are closed by steps, which the leader proposes (`session_expiry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.cp import lock_steps, semaphore_steps
+from holdfast.core.cp.cp_entries import (
+    CpEntry,
+    LockEntry,
+    NumbersEntry,
+    SemaphoreEntry,
+    SessionEntry,
+    decode_entry,
+    encode_entry,
+)
+from holdfast.core.cp.holdings_index import HoldingsIndex
+from holdfast.core.model.cp import NUMBERS_KEY, CpAnswer, CpFate, CpKind, CpStep, CpStepKind, session_key
+from holdfast.core.model.decisions import Update
+from holdfast.core.model.records import Change
+
+RELEASED_MAX = 500
+"""Objects that one step releases."""
+
+Changed = tuple[CpAnswer, Sequence[Update]]
+
+
+def is_open(entries: Mapping[bytes, bytes], session: int) -> bool:
+    stored = entries.get(session_key(session))
+    return stored is not None and not decode_entry(SessionEntry, stored).closing
+
+
+def storing(key: bytes, entry: CpEntry) -> Update:
+    return Update(Change.SET, key, encode_entry(entry), 0, 0, 0)
+
+
+def decide_session(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, step: CpStep) -> Changed:
+    numbers = decode_entry(NumbersEntry, entries.get(NUMBERS_KEY))
+    match step.kind:
+        case CpStepKind.HEARTBEAT:
+            fate = CpFate.DONE if is_open(entries, step.session) else CpFate.NO_SESSION
+            return CpAnswer(fate), ()
+        case CpStepKind.CREATE_SESSION:
+            session = numbers.session + 1
+            entry = SessionEntry(step.number, step.value or b"")
+            numbers = NumbersEntry(session, numbers.thread)
+            return CpAnswer(number=session), (
+                storing(NUMBERS_KEY, numbers),
+                storing(session_key(session), entry),
+            )
+        case CpStepKind.NEW_THREAD:
+            thread = numbers.thread + 1
+            return CpAnswer(number=thread), (storing(NUMBERS_KEY, NumbersEntry(numbers.session, thread)),)
+        case _:
+            return _close(entries, holdings, step.sessions)
+
+
+def _close(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, sessions: Sequence[int]) -> Changed:
+    changed: dict[bytes, CpEntry] = {}
+    updates: list[Update] = []
+    count = 0
+    for session in dict.fromkeys(sessions):
+        stored = entries.get(session_key(session))
+        if stored is None:
+            continue
+        entry = decode_entry(SessionEntry, stored)
+        count += not entry.closing
+        keys = holdings.of(session)
+        room = max(0, RELEASED_MAX - len(changed))
+        for key in keys[:room]:
+            changed[key] = _released(entries, changed, key, session)
+        if len(keys) <= room:
+            updates.append(Update(Change.REMOVE, session_key(session)))
+        elif not entry.closing:
+            closing = SessionEntry(entry.ttl_ms, entry.client, closing=True)
+            updates.append(storing(session_key(session), closing))
+    return CpAnswer(number=count), [*(storing(*one) for one in changed.items()), *updates]
+
+
+def _released(
+    entries: Mapping[bytes, bytes], changed: Mapping[bytes, CpEntry], key: bytes, session: int
+) -> CpEntry:
+    entry = changed.get(key)
+    if key.startswith(CpKind.LOCK.key()):
+        return lock_steps.released(decode_entry(LockEntry, entries[key]))
+    if not isinstance(entry, SemaphoreEntry):
+        entry = decode_entry(SemaphoreEntry, entries[key])
+    return semaphore_steps.released(entry, session)
