@@ -30,7 +30,7 @@ its client. If all are marked *works*, change the address, and nothing else.
 Supported data structures are [maps](#map) with [locks](structures.md#locks-on-entries), [transactions over
 maps](#transactionalmap), [multimaps](#multimap), [queues](#queue), [lists](#list),
 [sets](#set), [ringbuffers](#ringbuffer), [topics](#topic), [replicated maps](#replicatedmap),
-[PN counters](#pncounter), [flake id generators](#flakeidgenerator) and
+[PN counters](#pncounter), [flake id generators](#flakeidgenerator), [CP objects](#fencedlock) and
 [cardinality estimators](#cardinalityestimator) ([structures.md](structures.md)). No code of an application runs on
 members, and its classes need not be there. So entry processors, interceptors, aggregations, projections and all
 predicates but the one that is always true are rejected ([errors](#error-messages), [details](#details)).

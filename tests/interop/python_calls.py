@@ -50,6 +50,8 @@ class Judge:
         self.numbers()
         self.locks()
         self.multimaps()
+        self.atomic_values()
+        self.synchronizers()
         self.refused()
         self.structures()
         return self.found
@@ -409,6 +411,69 @@ class Judge:
         self._locks("MultiMap", found)
         found.destroy()
 
+    def atomic_values(self) -> None:
+        cp = self.client.cp_subsystem
+        number, value = cp.get_atomic_long("n").blocking(), cp.get_atomic_reference("r").blocking()
+        self.judge("CPGroup.createCPGroup", True, lambda: cp.get_atomic_long("n@g") is not None)
+        for kind, steps in {
+            "AtomicLong": [
+                ("addAndGet", 5, number.add_and_get, (5,)),
+                ("getAndAdd", 5, number.get_and_add, (1,)),
+                ("compareAndSet", True, number.compare_and_set, (6, 7)),
+                ("getAndSet", 7, number.get_and_set, (8,)),
+                ("get", 8, number.get, ()),
+            ],
+            "AtomicRef": [
+                ("set", None, value.set, ("a",)),
+                ("compareAndSet", True, value.compare_and_set, ("a", "b")),
+                ("contains", True, value.contains, ("b",)),
+                ("get", "b", value.get, ()),
+            ],
+        }.items():
+            self.in_order(kind, steps)
+        self.judge("CPGroup.destroyCPObject", None, number.destroy)
+        value.destroy()
+
+    def synchronizers(self) -> None:
+        cp = self.client.cp_subsystem
+        lock, latch = cp.get_lock("l").blocking(), cp.get_count_down_latch("c").blocking()
+        permits = cp.get_semaphore("s").blocking()
+        session = "CPSession.createSession", "CPSession.generateThreadId"
+        for call in (*session, "FencedLock.lock"):
+            self.judge(call, True, lambda: lock.lock() > 0)
+        self.in_order(
+            "FencedLock",
+            [
+                ("tryLock", True, lambda: lock.try_lock() > 0, ()),
+                ("unlock", None, lock.unlock, ()),
+                ("getLockOwnership", True, lock.is_locked, ()),
+            ],
+        )
+        self.in_order(
+            "CountDownLatch",
+            [
+                ("trySetCount", True, latch.try_set_count, (1,)),
+                ("getCount", 1, latch.get_count, ()),
+                ("getRound", None, latch.count_down, ()),
+                ("countDown", None, latch.count_down, ()),
+                ("await", True, latch.await_latch, (1,)),
+            ],
+        )
+        self.in_order(
+            "Semaphore",
+            [
+                ("getSemaphoreType", True, permits.init, (3,)),
+                ("init", False, permits.init, (3,)),
+                ("acquire", None, permits.acquire, (1,)),
+                ("release", None, permits.release, (1,)),
+                ("change", None, permits.increase_permits, (1,)),
+                ("drain", 4, permits.drain_permits, ()),
+                ("availablePermits", 0, permits.available_permits, ()),
+            ],
+        )
+        for each in (lock, latch, permits):
+            each.destroy()
+
     def refused(self) -> None:
         """What Holdfast has not got: the user sees why."""
         entries = self.map
@@ -515,11 +580,6 @@ class Judge:
         for name, opened in {
             "ExecutorService": client.get_executor,
             "VectorCollection": client.get_vector_collection,
-            "AtomicLong": cp.get_atomic_long,
-            "AtomicRef": cp.get_atomic_reference,
-            "CountDownLatch": cp.get_count_down_latch,
-            "FencedLock": cp.get_lock,
-            "Semaphore": cp.get_semaphore,
             "CPMap": getattr(cp, "get_map", None),
             "Sql": lambda _: client.sql.execute("SELECT 1").result(),
         }.items():

@@ -42,6 +42,8 @@ BY_THEMSELVES = {
     "Client.ping",
     "Client.sendAllSchemas",
     "Client.sendSchema",
+    "CPSession.closeSession",
+    "CPSession.heartbeatSession",
     "Client.statistics",
     "Map.fetchKeys",
     "PNCounter.getConfiguredReplicaCount",

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     FLAKE_ID_GENERATOR = "flake-id-generator"
     CARDINALITY_ESTIMATOR = "cardinality-estimator"
     MULTIMAP = "multimap"
+    CP = "cp"
     SERVICE = "service"
     TRANSACTION = "transaction"
     ZONE = "zone"
@@ -161,6 +162,12 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.DESTROY: "destroy the multimap",
         Action.LISTEN: "receive entry events (values: `read`, too)",
         Action.LOCK: "lock entries, and release locks",
+    },
+    Kind.CP: {
+        Action.READ: "read values, counts, permits and owners; wait for a latch",
+        Action.PUT: "change atomic values (`read`, too), counts of latches and numbers of permits; count down",
+        Action.LOCK: "acquire and release locks and permits, and have sessions",
+        Action.DESTROY: "destroy CP objects",
     },
     Kind.SERVICE: {
         Action.CALL: "call a service, which may change its data",

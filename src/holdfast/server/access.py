@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, Protocol, assert_never
 from holdfast.actions.operator_action import OperatorAction
 from holdfast.config import RELIABLE_TOPIC_PREFIX
 from holdfast.config.permissions import UNNAMED, Action, Kind
+from holdfast.core.model.cp import cp_name
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
@@ -96,6 +97,7 @@ open
     Map.removeEntryListener Map.removePartitionLostListener Queue.removeListener List.removeListener Set.removeListener
     Topic.removeMessageListener ReplicatedMap.removeEntryListener PNCounter.getConfiguredReplicaCount
     MultiMap.removeEntryListener
+    CPGroup.createCPGroup Semaphore.getSemaphoreType
 somewhere map put
     Client.sendSchema Client.sendAllSchemas
 object known
@@ -229,6 +231,20 @@ multimap listen
     MultiMap.addEntryListenerToKey MultiMap.addEntryListener
 multimap lock
     MultiMap.lock MultiMap.tryLock MultiMap.unlock MultiMap.forceUnlock
+cp read
+    AtomicLong.get AtomicRef.get AtomicRef.contains CountDownLatch.await CountDownLatch.getCount
+    CountDownLatch.getRound FencedLock.getLockOwnership Semaphore.availablePermits
+cp put
+    CountDownLatch.trySetCount CountDownLatch.countDown Semaphore.init Semaphore.change
+cp read put
+    AtomicLong.addAndGet AtomicLong.compareAndSet AtomicLong.getAndAdd AtomicLong.getAndSet AtomicRef.compareAndSet
+    AtomicRef.set
+cp lock
+    FencedLock.lock FencedLock.tryLock FencedLock.unlock Semaphore.acquire Semaphore.release Semaphore.drain
+cp destroy
+    CPGroup.destroyCPObject
+somewhere cp lock
+    CPSession.createSession CPSession.closeSession CPSession.heartbeatSession CPSession.generateThreadId
 map read
     TransactionalMap.containsKey TransactionalMap.get TransactionalMap.size TransactionalMap.isEmpty
     TransactionalMap.keySet TransactionalMap.keySetWithPredicate TransactionalMap.values
@@ -296,6 +312,7 @@ class AnyCall(Protocol):
     service: str
     proxies: list[tuple[str, str]]
     include_value: bool
+    group: str
 
 
 def call_rejection(rights: Rights, call: AnyCall) -> str:
@@ -318,6 +335,8 @@ def call_rejection(rights: Rights, call: AnyCall) -> str:
             if call.include_value:
                 actions = [*actions, READ]  # A listener's events contain values (server/P-2).
             names = call.names if kind == "maps" else [call.name]
+            if kind == Kind.CP:
+                names = [cp_name(call.name, call.group)]
             needs = (
                 Needed(*permission_of(Kind(kind.removesuffix("s")), _name_of(kind, name)), Action(action))
                 for name in names

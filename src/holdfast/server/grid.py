@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
-from holdfast.config import StructureSettings
+from holdfast.config import CpSettings, StructureSettings
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request, WrittenEntries
 from holdfast.core.model.partition_events import News, Number
@@ -89,7 +89,7 @@ class StreamHeads(Protocol):
 
 
 class CollectionAccess(Protocol):
-    """Queues, lists, sets, locks, and other structures whose steps are decided in one partition."""
+    """Queues, lists, sets, locks, CP objects, and other structures whose steps are decided in one partition."""
 
     def execute(self, request: Request, done: Done) -> Callable[[], None]:
         """Like `Grid.execute`, for a step that may wait. Returns the function that withdraws it, because the client has
@@ -101,6 +101,9 @@ class CollectionAccess(Protocol):
 
     def settings(self, name: str) -> StructureSettings | None:
         """The settings of the collection whose items this map holds; None: of none."""
+
+    @property
+    def cp_settings(self) -> CpSettings: ...
 
 
 class Grid(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
-from holdfast.config import Settings, StructureSettings
+from holdfast.config import CpSettings, Settings, StructureSettings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.member_status import MemberCount
@@ -445,6 +445,10 @@ class MemberCollections:
 
     def settings(self, name: str) -> StructureSettings | None:
         return self._grid.member.settings.collection(name)
+
+    @property
+    def cp_settings(self) -> CpSettings:
+        return self._grid.member.settings.cp
 
 
 def _withdraw_nothing() -> None:

@@ -44,9 +44,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[StepKind]:
     found: list[StepKind] = []
     decide = collection_steps.decide_step
 
-    def watched(state: object, some: Request, *times: int) -> object:
+    def watched(state: object, some: Request, *times: int, behind: bool) -> object:
         found.append(decode_step(some.value).kind)
-        return decide(state, some, *times)  # type: ignore[arg-type]
+        return decide(state, some, *times, behind=behind)  # type: ignore[arg-type]
 
     monkeypatch.setattr("holdfast.core.primary_backup.primary_copy.decide_step", watched)
     return found

@@ -17,7 +17,7 @@ from tests.server.local_copies import LocalCopies
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.actions.show_status import ShowStatus
-from holdfast.config import MapSettings, Settings, StructureSettings
+from holdfast.config import CpSettings, MapSettings, Settings, StructureSettings
 from holdfast.core.collections.collection_steps import decide_step
 from holdfast.core.model.collections import is_multimap
 from holdfast.core.model.decisions import Decision, Wait
@@ -26,9 +26,9 @@ from holdfast.core.model.levels import HIGHEST
 from holdfast.core.model.map_locks import guarded_map
 from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.operations import (
-    COLLECTION_STEPS,
     DEFAULT_TTL,
     READS,
+    STRUCTURE_STEPS,
     WHOLE,
     Done,
     EntryEvent,
@@ -278,6 +278,10 @@ class OneMemberCollections:
 
     def settings(self, name: str) -> StructureSettings | None:
         return self.configured.collection(name)
+
+    @property
+    def cp_settings(self) -> CpSettings:
+        return self.configured.cp
 
 
 class OneMemberGrid:
@@ -572,7 +576,7 @@ class OneMemberGrid:
             done(Outcome(Status.OK, self._whole(request)))
         elif request.op in (Op.GET_ALL, Op.PUT_ALL):
             done(Outcome(Status.OK, self._many(request)))
-        elif request.op in COLLECTION_STEPS:
+        elif request.op in STRUCTURE_STEPS:
             decided = self.step(request)
             done(Outcome(Status.OK, decided.answer))
             self.collections.wake()

@@ -78,6 +78,9 @@ SINGLE: dict[str, bytes] = {
     "client_name": text("c"),
     "service": text(MAP_SERVICE),
     "pointers": frame(struct.pack("<ii", 0, -1)),
+    "group": BEGIN + frame(bytes(16)) + text("g") + END,
+    "value_or_null": stored(1),
+    "expected_or_null": stored(2),
 }
 """One of each parameter that is one frame."""
 LISTS: dict[str, dict[str, Make]] = {
@@ -117,6 +120,15 @@ DEEP: dict[str, dict[str, bytes]] = {
         + BEGIN * (SIZE // 12)
         + END * (SIZE // 12 + 1),
         "a long name": BEGIN + text("c" * SIZE) + BEGIN + FIELD + END + END,
+    },
+    "group": {
+        "unknown frames": BEGIN + frame(bytes(16)) + text("g") + EMPTY * (SIZE // 6) + END,
+        "structures in structures": BEGIN
+        + frame(bytes(16))
+        + text("g")
+        + BEGIN * (SIZE // 12)
+        + END * (SIZE // 12 + 1),
+        "a long name": BEGIN + frame(bytes(16)) + text("g" * SIZE) + END,
     },
 }
 """Structures that are read in one go."""

@@ -49,6 +49,7 @@ from holdfast.server.hazelcast.collections import (
     transactional_requests,
 )
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
+from holdfast.server.hazelcast.cp import atomic_requests, session_requests, synchronizer_requests
 from holdfast.server.hazelcast.forwarded_requests import ForwardedRequests, unknown_response
 from holdfast.server.hazelcast.fragments import Fragments, RequestTooLarge
 from holdfast.server.hazelcast.frame_parser import DATA_AT
@@ -122,7 +123,10 @@ _COLLECTIONS = {
     **counter_requests.MESSAGES,
     **multimap_requests.MESSAGES,
 }
-_SERVICES_OF_COLLECTIONS = frozenset(kind >> 16 for kind in (*_COLLECTIONS, *transactional_requests.MESSAGES))
+_CP = {**atomic_requests.MESSAGES, **synchronizer_requests.MESSAGES, **session_requests.MESSAGES}
+_SERVICES_OF_STRUCTURES = frozenset(
+    kind >> 16 for kind in (*_COLLECTIONS, *transactional_requests.MESSAGES, *_CP)
+)
 _ITEM_LISTENERS = {
     **queue_requests.LISTENERS,
     **list_requests.LISTENERS,
@@ -146,6 +150,7 @@ MESSAGES: dict[int, RequestKind] = {
     **transactional_requests.MESSAGES,
     **_COLLECTIONS,
     **_ITEM_LISTENERS,
+    **_CP,
     0x000B00: RequestKind(RequestLayout("|"), _hear),
     0x000C00: RequestKind(RequestLayout("|"), _hear),
     0x000F00: RequestKind(RequestLayout("|"), _backup_listener),
@@ -159,6 +164,7 @@ _REJECTED_BY_LEAVERS = frozenset(
         **lock_requests.MESSAGES,
         **iteration.MESSAGES,
         **_COLLECTIONS,
+        **_CP,
         transactional_maps.BEGIN: None,
     }
 ) - {objects.ADD_LISTENER, objects.REMOVE_LISTENER}
@@ -730,7 +736,7 @@ class HazelcastSession:
         if (
             not 0 < len(name) <= MAP_NAME_MAX
             or name.startswith(INTERNAL)
-            or call.kind >> 16 in _SERVICES_OF_COLLECTIONS
+            or call.kind >> 16 in _SERVICES_OF_STRUCTURES
         ):
             return
         reads_only = self._talk.rights.reads_only(name)

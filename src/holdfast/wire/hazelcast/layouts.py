@@ -108,6 +108,15 @@ class Call:
     thread: int = 0
     reference: int = 0
     """Names a request for a lock also when it is repeated; 0: none does."""
+    group: str = ""
+    """Name of a CP group."""
+    session: int = 0
+    invocation: bytes = b""
+    """Id of a call, in the form of the protocol."""
+    expected_number: int = 0
+    flag: bool = False
+    value_or_null: bytes | None = None
+    expected_or_null: bytes | None = None
     schema_id: int = 0
     schemas: list[Schema] = field(default_factory=list)
 
@@ -143,6 +152,10 @@ FIXED: dict[str, str] = {
     "number": "q",
     "get_before": "?",
     "reference": "q",
+    "session": "q",
+    "invocation": "17s",
+    "expected_number": "q",
+    "flag": "?",
 }
 """Fixed-size parameters: name and the code of `struct`. Those coded `x` are skipped as unneeded."""
 
@@ -208,6 +221,24 @@ def _nullable_data(frames: FrameReader, _: Call) -> bytes:
     """Empty: null, which some clients serialise."""
     flags, payload = frames.next()
     return b"" if flags & IS_NULL or payload[4:8] == b"\0\0\0\0" else payload[4:]
+
+
+def _data_or_null(frames: FrameReader, _: Call) -> bytes | None:
+    flags, payload = frames.next()
+    if flags & IS_NULL:
+        return None
+    if len(payload) < 8:
+        raise CallRefused(BAD_ARGUMENT, "a serialised object is cut short")
+    return None if payload[4:8] == b"\0\0\0\0" else payload[4:]
+
+
+def _cp_group(frames: FrameReader, _: Call) -> str:
+    """A group is its name; its other two numbers are always the same here."""
+    frames.begin()
+    frames.next()
+    name = _needed_text(frames)
+    frames.skip_to_end()
+    return name
 
 
 def _key(frames: FrameReader, call: Call) -> bytes:
@@ -406,6 +437,9 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "names": ("names", _names),
     "pointers": ("pointers", _pointers),
     "version": ("version", _version),
+    "group": ("group", _cp_group),
+    "value_or_null": ("value_or_null", _data_or_null),
+    "expected_or_null": ("expected_or_null", _data_or_null),
 }
 """Variable-size parameters: name, attribute of `Call`, and reader."""
 

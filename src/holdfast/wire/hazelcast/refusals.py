@@ -23,6 +23,7 @@ class ErrorCode:
 
 
 NOT_AUTHENTICATED = ErrorCode(3, "com.hazelcast.client.AuthenticationException")
+DESTROYED = ErrorCode(14, "com.hazelcast.spi.exception.DistributedObjectDestroyedException")
 BAD_ARGUMENT = ErrorCode(23, "java.lang.IllegalArgumentException")
 NOT_OWNER = ErrorCode(26, "java.lang.IllegalMonitorStateException")
 BAD_STATE = ErrorCode(27, "java.lang.IllegalStateException")
@@ -35,6 +36,9 @@ TRANSACTION_NOT_ACTIVE = ErrorCode(57, "com.hazelcast.transaction.TransactionNot
 ACCESS_CONTROL = ErrorCode(64, "java.security.AccessControlException")
 UNSUPPORTED = ErrorCode(61, "java.lang.UnsupportedOperationException")
 NO_DATA_MEMBER = ErrorCode(67, "com.hazelcast.partition.NoDataMemberInClusterException")
+SESSION_EXPIRED = ErrorCode(85, "com.hazelcast.cp.internal.session.SessionExpiredException")
+WAIT_CANCELLED = ErrorCode(86, "com.hazelcast.cp.internal.datastructures.exception.WaitKeyCancelledException")
+LOCK_LIMIT = ErrorCode(87, "com.hazelcast.cp.lock.exception.LockAcquireLimitReachedException")
 INDETERMINATE = ErrorCode(80, "com.hazelcast.core.IndeterminateOperationStateException")
 CONSISTENCY_LOST = ErrorCode(84, "com.hazelcast.core.ConsistencyLostException")
 

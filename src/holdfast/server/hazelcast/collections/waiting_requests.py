@@ -16,11 +16,22 @@ from holdfast.server.hazelcast.maps import Answering
 from holdfast.wire.hazelcast.layouts import Call
 
 
+def is_none(value: Value) -> bool:
+    """Neither an item nor room was there."""
+    return value is None or value is False
+
+
 def ask_until(
-    talk: Conversation, call: Call, request: Callable[[int], Request], timeout_ms: int, answer: Answering
+    talk: Conversation,
+    call: Call,
+    request: Callable[[int], Request],
+    timeout_ms: int,
+    answer: Answering,
+    lacks: Callable[[Value], bool] = is_none,
 ) -> None:
     """Make a request until it succeeds, or `timeout_ms` are over (0: once; `FOREVER_MS`: without end). `request` makes
-    it, with the time that it may wait. The values None and False mean that it has not succeeded yet.
+    it, with the time that it may wait. `lacks`: whether a value means that it has not
+    succeeded yet.
     """
     endless = timeout_ms == FOREVER_MS
     end_ns = talk.grid.now_ns() + timeout_ms * MILLISECOND
@@ -33,8 +44,7 @@ def ask_until(
         talk.execute_waiting(call, request(min(wait_ms, FOREVER_MS)), answered)
 
     def answered(value: Value) -> Made:
-        again = (value is None or value is False) and timeout_ms > 0
-        wait_ms = left_ms() if again else 0
+        wait_ms = left_ms() if timeout_ms > 0 and lacks(value) else 0
         return _once_more(lambda: ask(wait_ms)) if wait_ms else answer(call, value)
 
     ask(timeout_ms)

@@ -1,0 +1,1 @@
+"""Requests for CP objects: locks, semaphores, latches, atomic values, and the sessions of their clients."""
