@@ -32,10 +32,19 @@ from holdfast.core.model.collections import (
     encode_step,
     partition_of_name,
 )
+from holdfast.core.model.cp import OBJECTS, CpStep, CpStepKind, cp_request
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.map_locks import OWNER_BYTES, locks_of
 from holdfast.core.model.map_moves import FillMap, MoveStep, encode_move
-from holdfast.core.model.operations import COLLECTION_CHANGES, COLLECTION_STEPS, MOVING, WHOLE, Op, Request
+from holdfast.core.model.operations import (
+    COLLECTION_CHANGES,
+    COLLECTION_STEPS,
+    CP_STEPS,
+    MOVING,
+    WHOLE,
+    Op,
+    Request,
+)
 from holdfast.core.model.transactions import LockKeys, PrepareBranch, TransactionStep
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
@@ -345,6 +354,8 @@ class Liar:
         op = self.draw.choice(list(Op))
         if op in COLLECTION_STEPS:
             return self.collection_request(op)
+        if op in CP_STEPS:
+            return self.cp_step_request(op)
         name = self.text("map")
         key, value = self.key(), self.blob()
         if name == "__schemas":
@@ -409,6 +420,30 @@ class Liar:
             max_idle_ms=0,
             holder=holder,
         )
+
+    def cp_step_request(self, op: Op) -> Request:
+        """A valid step, except for its numbers."""
+        kind = self.draw.choice([one for one in CpStepKind if one.op is op])
+        sessions = [self.draw.randint(0, 9) for _ in range(self.draw.choice((0, 1, 3, 99)))]
+        step = CpStep(
+            kind,
+            self.draw.choice((1, 2, *NUMBERS)),
+            self.draw.choice((0, *NUMBERS)),
+            self.draw.choice((None, self.blob())),
+            self.draw.choice((None, self.blob())),
+            self.draw.choice((-1, 1, 2, 3, *NUMBERS)),
+            self.draw.choice((1, 2)),
+            self.draw.randrange(100).to_bytes(16, "big"),
+            self.draw.choice((0, 0, 1, 3000, *NUMBERS)),
+            sessions,
+        )
+        of = self.draw.choice(list(OBJECTS)) if kind is CpStepKind.DESTROY else None
+        request = cp_request(self.draw.choice(NAMES[:2]), self.facts.partition_count, step, "x", of)
+        if self.chance(0.2):
+            return msgspec.structs.replace(
+                request, partitions=[self.draw.randrange(self.facts.partition_count)]
+            )
+        return request
 
     def schema(self) -> Schema:
         return Schema(self.draw.choice(("Flight", "Person")), [("id", 7), (self.draw.choice("abc"), 16)])

@@ -13,13 +13,14 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.config import Settings
+from holdfast.config import CpSettings, Settings
 from holdfast.config.schema import (
     LimitSettings,
     MapSettings,
     PartitionSettings,
     PersistenceSettings,
     Placement,
+    QueueSettings,
 )
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.levels import FeatureLevels
@@ -57,6 +58,10 @@ QUEUE_SEEDS, STRUCTURE_SEEDS, QUEUES = 90_000, 95_000, 0.5
 """In so many runs of seeds from this one on, there is a queue."""
 LOCK_SEEDS, LOCKS = 95_000, 0.5
 """The same of a lock."""
+ZONE_QUEUE_SEEDS, ZONE_QUEUES = 92_000, 0.5
+"""In so many runs with a zone of seeds from this one on, the queue is in the zone."""
+CP_SEEDS, CPS = 94_000, 0.5
+"""In so many runs of seeds from this one on, there are CP objects; with a zone, half of these are in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,13 @@ class Shape:
         return self._is_sound and seed >= LOCK_SEEDS and random.Random(f"{seed}/lock").random() < LOCKS
 
     def has_queue(self, seed: int) -> bool:
-        """Not where acknowledged items may rightly be lost or delivered again, nor beside builds without queues."""
-        return self._is_sound and seed >= QUEUE_SEEDS and random.Random(f"{seed}/queue").random() < QUEUES
+        kept = not (self.zone_loss and self.settings.queues)
+        drawn = seed >= QUEUE_SEEDS and random.Random(f"{seed}/queue").random() < QUEUES
+        return self._is_sound and kept and drawn
+
+    def has_cp(self, seed: int) -> bool:
+        kept = not (self.zone_loss and self.settings.cp.raft_zone)
+        return self._is_sound and kept and seed >= CP_SEEDS and random.Random(f"{seed}/cp").random() < CPS
 
     def has_structures(self, seed: int) -> bool:
         """Whether the run has a ringbuffer, a counter and a generator of ids."""
@@ -230,6 +240,12 @@ def drawn(
         settings = with_lists_in_zone(settings, zone.name)
     if seed >= MOVE_SEEDS and zone.partitions < settings.partitions.count:
         # Members of old builds alone cannot serve a map in such a zone.
+        shape = replace(shape, builds=())
+    if seed >= ZONE_QUEUE_SEEDS and random.Random(f"{seed}/zone queue").random() < ZONE_QUEUES:
+        settings = msgspec.structs.replace(settings, queues={"default": QueueSettings(raft_zone=zone.name)})
+        shape = replace(shape, builds=())
+    if seed >= CP_SEEDS and random.Random(f"{seed}/zone cp").random() < ZONE_QUEUES:
+        settings = msgspec.structs.replace(settings, cp=CpSettings(raft_zone=zone.name))
         shape = replace(shape, builds=())
     return replace(
         shape,

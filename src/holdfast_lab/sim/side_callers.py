@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast_lab.sim import lock_user, queueing, structures, tally
+from holdfast_lab.sim import cp_using, lock_user, queueing, structures, tally
 from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.cp_using import CpUser
 from holdfast_lab.sim.lock_user import LockUser
 from holdfast_lab.sim.queueing import QueueUser
 from holdfast_lab.sim.shape import Shape
@@ -21,17 +22,15 @@ class SideCallers:
         queue_users: Sequence[QueueUser] = (),
         structure_users: Sequence[StructureUser] = (),
         lock_users: Sequence[LockUser] = (),
+        cp_users: Sequence[CpUser] = (),
     ) -> None:
         self._tellers = tellers
         self._queue_users = queue_users
         self._structure_users = structure_users
         self._lock_users = lock_users
-        self._callers: list[Teller | QueueUser | StructureUser | LockUser] = [
-            *tellers,
-            *queue_users,
-            *structure_users,
-            *lock_users,
-        ]
+        self._cp_users = cp_users
+        self._callers: list[Teller | QueueUser | StructureUser | LockUser | CpUser] = [*tellers, *queue_users]
+        self._callers += [*structure_users, *lock_users, *cp_users]
 
     def start(self) -> None:
         for caller in self._callers:
@@ -51,9 +50,8 @@ class SideCallers:
         problems = tally.judge(members, self._tellers, lost) if self._tellers else []
         problems += lock_user.judge(self._lock_users, sorted(lost))
         problems += queueing.judge(members, self._queue_users, lost) if self._queue_users else []
-        return problems + (
-            structures.judge(members, self._structure_users, lost) if self._structure_users else []
-        )
+        problems += structures.judge(members, self._structure_users, lost) if self._structure_users else []
+        return problems + (cp_using.judge(members, self._cp_users, lost) if self._cp_users else [])
 
     @property
     def figures(self) -> dict[str, int | float]:
@@ -64,6 +62,11 @@ class SideCallers:
             found["structure_calls_answered"] = sum(user.answered for user in self._structure_users)
         if self._lock_users:
             found["locks_held"] = sum(len(user.holds) for user in self._lock_users)
+        if self._cp_users:
+            found["cp_additions"] = sum(len(user.additions) for user in self._cp_users)
+            found["cp_holdings"] = sum(
+                len(held) for user in self._cp_users for held in user.holdings.values()
+            )
         return found
 
 
@@ -85,6 +88,8 @@ def side_callers(world: World, cluster: Cluster, shape: Shape, tell_ns: int) -> 
     structure_users = [StructureUser(index, world, cluster) for index in range(count)]
     count = lock_user.USERS if shape.has_lock(world.seed) else 0
     lock_users = [LockUser(index, world, cluster) for index in range(count)]
-    found = SideCallers(tellers, queue_users, structure_users, lock_users)
+    count = cp_using.USERS if shape.has_cp(world.seed) else 0
+    cp_users = [CpUser(index, world, cluster) for index in range(count)]
+    found = SideCallers(tellers, queue_users, structure_users, lock_users, cp_users)
     found.start()
     return found
