@@ -8,6 +8,7 @@ This package reads neither files nor the environment: the caller passes their co
 """
 
 from holdfast.config.addresses import is_loopback, parse_address
+from holdfast.config.cp_settings import CpSettings
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.loading import load, missing_for_open_address
 from holdfast.config.log_settings import LogSettings
@@ -25,7 +26,6 @@ from holdfast.config.schema import (
     TRANSACTIONS_MAP,
     ClusterSettings,
     CollectionSettings,
-    CpSettings,
     LimitSettings,
     MapSettings,
     MemberSettings,

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from holdfast.config import sharing
 from holdfast.config.addresses import parse_seed
+from holdfast.config.cp_settings import CpSettings
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.log_settings import LogSettings
 from holdfast.config.sections import (
@@ -462,32 +463,6 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     def reads(self) -> Literal["primary", "confirmed"]:
         """Only the primary answers questions."""
         return "primary"
-
-
-class CpSettings(Section, frozen=True, kw_only=True):
-    """Locks, semaphores, latches and atomic values of Hazelcast's CP subsystem, and the sessions of their clients."""
-
-    raft_zone: Text = about(
-        "",
-        "The zone whose Raft groups keep all CP groups (`holdfast zone`). Empty: they have a primary, and as many sync "
-        "backups as any map has copies.",
-    )
-    session_ttl_ms: int = whole(
-        300_000,
-        1000,
-        86_400_000,
-        "Time after the last heartbeat of a client until its session is closed: others get the locks and permits that "
-        "it holds.",
-    )
-    heartbeat_ms: int = whole(
-        5000, 100, 3_600_000, "Interval at which clients send heartbeats of their sessions."
-    )
-    sessionless_semaphores: list[str] = sized(
-        [],
-        64,
-        "Patterns (`*`, `?`) of the names of semaphores whose permits belong to no session, so that any client may "
-        "release them, and none are released when a client is lost.",
-    )
 
 
 class MetastoreSettings(Section, frozen=True, kw_only=True):

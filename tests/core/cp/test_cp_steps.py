@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.cp import lock_steps, session_steps
+from holdfast.core.cp import fenced_lock_steps, session_steps
 from holdfast.core.cp.cp_entries import DESTROYED
 from holdfast.core.cp.cp_steps import decide_cp_step
 from holdfast.core.cp.holdings_index import HoldingsIndex
@@ -206,7 +206,7 @@ def test_a_repeated_call_acquires_and_releases_a_lock_once() -> None:
 
 
 def test_an_owner_holds_a_lock_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_steps, "HELD_MAX", 2)
+    monkeypatch.setattr(fenced_lock_steps, "HELD_MAX", 2)
     group = Group()
     a = group.session()
     assert [group.lock(a, call).fate for call in (1, 2, 3)] == [DONE, DONE, CpFate.TOO_OFTEN]

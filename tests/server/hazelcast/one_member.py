@@ -266,6 +266,8 @@ class OneMemberCollections:
         while progress:
             progress = False
             for waits in list(self.waiting):
+                if waits not in self.waiting:
+                    continue
                 decided = self._grid.step(waits[0])
                 if isinstance(decided, Decision):
                     progress = True

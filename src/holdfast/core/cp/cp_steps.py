@@ -21,9 +21,9 @@ from holdfast.core.cp.cp_entries import (
     SemaphoreEntry,
     decode_entry,
 )
+from holdfast.core.cp.fenced_lock_steps import decide_lock
 from holdfast.core.cp.holdings_index import HoldingsIndex
 from holdfast.core.cp.latch_steps import decide_latch
-from holdfast.core.cp.lock_steps import decide_lock
 from holdfast.core.cp.semaphore_steps import decide_semaphore
 from holdfast.core.cp.session_steps import decide_session, is_open, storing
 from holdfast.core.model.cp import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.cp import lock_steps, semaphore_steps
+from holdfast.core.cp import fenced_lock_steps, semaphore_steps
 from holdfast.core.cp.cp_entries import (
     CpEntry,
     LockEntry,
@@ -88,7 +88,7 @@ def _released(
 ) -> CpEntry:
     entry = changed.get(key)
     if key.startswith(CpKind.LOCK.key()):
-        return lock_steps.released(decode_entry(LockEntry, entries[key]))
+        return fenced_lock_steps.released(decode_entry(LockEntry, entries[key]))
     if not isinstance(entry, SemaphoreEntry):
         entry = decode_entry(SemaphoreEntry, entries[key])
     return semaphore_steps.released(entry, session)
