@@ -9,6 +9,8 @@ from holdfast.aio.asyncio_map import Map
 from holdfast.aio.asyncio_transaction import Transaction, TransactionalMap
 from holdfast.aio.blocking_client import BlockingClient, BlockingMap
 from holdfast.aio.entry_listening import EntryListening, ListenerLags
+from holdfast.aio.map_lock import MapLock
+from holdfast.aio.queue import Queue
 from holdfast.client_core.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
 from holdfast.config.client_tls import ClientTls
 from holdfast.serialization import ChangeKind, Codec, EntryChange, Identified, Serializers
@@ -25,9 +27,11 @@ __all__ = [
     "Identified",
     "ListenerLags",
     "Map",
+    "MapLock",
     "NearCache",
     "NearCacheOptions",
     "NearCacheStatistics",
+    "Queue",
     "Serializers",
     "Transaction",
     "TransactionalMap",

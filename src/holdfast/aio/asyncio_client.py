@@ -21,12 +21,15 @@ from random import random
 from threading import Lock
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.asyncio_transaction import Transaction
 from holdfast.aio.client_handshake import ClientHandshake, no_tls
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.near_cache_feed import NearCacheFeed
+from holdfast.aio.queue import Queue
+from holdfast.aio.queue_takers import QueueTakers
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.client_core.answer_stream import OtherAnswer
 from holdfast.client_core.message_decoding import (
@@ -99,6 +102,9 @@ class Client:
             name: NearCacheFeed(name, NearCache(options, time.monotonic, Lock()), self)
             for name, options in (near_caches or {}).items()
         }
+        self._takers: WeakValueDictionary[str, QueueTakers] = WeakValueDictionary()
+        self.unsettled: set[QueueTakers] = set()
+        """Queues with requests or items of cancelled calls."""
         self._tls = tls
         self.tls_context()  # Report wrong files now.
         self.connect_timeout_s = (
@@ -158,7 +164,16 @@ class Client:
         return self
 
     async def close(self) -> None:
-        """End all connections, tasks included. Requests in flight fail, writes with Unknown."""
+        """End all connections, tasks included. Requests in flight fail, writes with Unknown. Items that cancelled calls
+        took go back to their queues first; that lasts up to 3 s.
+        """
+        try:
+            if self.unsettled and not self._closed:
+                await asyncio.gather(*(takers.settle() for takers in self.unsettled))
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
         self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
@@ -187,6 +202,15 @@ class Client:
         `flights: Map[str, int] = client.map("flights")`.
         """
         return Map(self, name, self.near_cache(name))
+
+    def queue(self, name: str) -> Queue[Any]:
+        """The queue of this name; its first item creates it. Annotate it for type checkers:
+        `jobs: Queue[str] = client.queue("jobs")`. Raises ConfigError for an invalid name.
+        """
+        takers = self._takers.get(name)
+        if takers is None:
+            takers = self._takers[name] = QueueTakers(self, name)
+        return Queue(takers, self.serializers)
 
     def near_cache(self, name: str) -> NearCache | None:
         feed = self._feeds.get(name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from mmh3 import mmh3_32_sintdigest as murmur3
 
 from holdfast.aio.entry_listening import EntryListening
+from holdfast.aio.map_lock import MapLock, owned_form
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.client_core import message_decoding as views
@@ -58,6 +59,9 @@ class Asking(Protocol):
         """See `Client.ask_each`."""
 
     def lines(self) -> list[MemberLine]: ...
+
+    def next_thread(self) -> int:
+        """See `Client.next_thread`."""
 
 
 class Map(Generic[K, V]):
@@ -148,10 +152,7 @@ class Map(Generic[K, V]):
         stored = self._dump(key)
         form = self._set if ttl_s is None else forms.form(forms.SET, lasting(ttl_s), self._named)
         rest = data(stored) + last(self._dump_value(value))
-        if self.near_cache is None:
-            await self._client.ask(form, self._partition(stored), rest)
-        else:
-            await self._write(form, stored, rest)
+        await self._write(form, stored, rest)
 
     async def put(self, key: K, value: V, *, ttl_s: float | None = None) -> V | None:
         """Store a value; returns the previous one, or None. `ttl_s` as for `set`."""
@@ -201,6 +202,7 @@ class Map(Generic[K, V]):
         return bool(await self._write(form, stored, last(stored)))
 
     async def _write(self, form: RequestForm, stored: bytes, rest: bytes) -> Any:
+        form = owned_form(form, self._client)
         near = self.near_cache
         if near is None:
             return await self._client.ask(form, self._partition(stored), rest)
@@ -320,6 +322,46 @@ class Map(Generic[K, V]):
     async def _whole(self, kind: int) -> bytes:
         answer: bytes = await self._client.ask(forms.form(kind, b""), -1, self._named_last)
         return answer
+
+    # -- locks
+
+    def lock(self, key: K, *, lease_s: float | None = None) -> MapLock:
+        """A lock on the entry of this key, whether there is one or not; entering the block waits for it without end.
+
+            async with accounts.lock("ann", lease_s=10):
+                await accounts.set("ann", await accounts.get("ann") - 5)
+
+        Others that change the entry wait meanwhile. `lease_s`: the lock ends by itself after so long (None: when it is
+        released, or the client has been without a connection for seconds). Leaving the block raises Refused if the lock
+        had ended before: others may have changed the entry.
+
+        The task that entered the block is the owner. It may lock the entry again. Writes of tasks that the block starts
+        are the owner's, too. A task that is cancelled while it waits releases the lock when it comes. Raises
+        TypeError, ValueError; entering raises Refused, and Unknown: then the entry may be locked, until its lease
+        ends or the client is closed.
+        """
+        return self._lock(key, lease_s, None)
+
+    def try_lock(self, key: K, *, timeout_s: float = 0, lease_s: float | None = None) -> MapLock:
+        """Like `lock`, but it waits no longer than `timeout_s`. The block is entered in any case, and gets whether the
+        entry is locked.
+
+            async with accounts.try_lock("ann", timeout_s=1) as locked:
+                if locked:
+                    ...
+        """
+        return self._lock(key, lease_s, timeout_s)
+
+    def _lock(self, key: K, lease_s: float | None, timeout_s: float | None) -> MapLock:
+        stored = self._dump(key)
+        partition = self._partition(stored)
+        return MapLock(self._client, self._named, stored, partition, lease_s=lease_s, timeout_s=timeout_s)
+
+    async def is_locked(self, key: K) -> bool:
+        """Whether any owner has locked the entry."""
+        stored = self._dump(key)
+        form = forms.form(forms.IS_LOCKED, b"", self._named)
+        return views.truth(await self._client.ask(form, self._partition(stored), last(stored)))
 
     # -- listening
 

@@ -75,6 +75,9 @@ class _Direct:
     def lines(self) -> list[MemberLine]:
         return []
 
+    def next_thread(self) -> int:
+        return self._client.next_thread()
+
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
         """Blocks the thread and never suspends."""
         retries: Retries | None = None

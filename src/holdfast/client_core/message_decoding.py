@@ -41,6 +41,7 @@ _REFUSED: dict[int, type[Refused]] = {
     3: Denied,
     21: Refused,
     23: Refused,
+    26: Refused,
     27: Refused,
     43: NoMemory,
     56: RolledBack,

@@ -18,6 +18,9 @@ GET_ALL, PUT_ALL, CLEAR = 0x012300, 0x012C00, 0x012D00
 SIZE, IS_EMPTY, KEYS, VALUES, ENTRIES = 0x012A00, 0x012B00, 0x012200, 0x012400, 0x012500
 LISTEN, LISTEN_TO_KEY, UNLISTEN = 0x011900, 0x011800, 0x011A00
 INVALIDATIONS, METADATA = 0x013F00, 0x013D00
+LOCK, TRY_LOCK, UNLOCK, IS_LOCKED = 0x011000, 0x011100, 0x011300, 0x011200
+QUEUE_OFFER, QUEUE_SIZE, QUEUE_POLL = 0x030100, 0x030300, 0x030500
+QUEUE_PEEK, QUEUE_DRAIN, QUEUE_CLEAR = 0x030700, 0x030A00, 0x030F00
 BEGIN_TRANSACTION, COMMIT_TRANSACTION, ROLL_BACK_TRANSACTION = 0x150200, 0x150100, 0x150300
 # Operations on a map in a transaction:
 CONTAINS_KEY_IN, GET_IN, GET_FOR_UPDATE, SIZE_IN, IS_EMPTY_IN = range(0x0E0100, 0x0E0600, 0x100)
@@ -39,7 +42,10 @@ STEP = 256
 
 _READS = frozenset(
     {GET, CONTAINS_KEY, GET_ALL, SIZE, IS_EMPTY, KEYS, VALUES, ENTRIES, METADATA, BEGIN_TRANSACTION}
+    | {IS_LOCKED, QUEUE_SIZE, QUEUE_PEEK}
 )
+_RECOGNIZED = frozenset({LOCK, TRY_LOCK})
+"""They change something, but members recognize a repeated one by its reference."""
 
 _BEGINS = Struct("<iHi")
 AIM = Struct("<qi")
@@ -57,14 +63,16 @@ class RequestForm:
     goes_on: bytes
     """Bytes after them, before those that differ."""
     reads: bool
-    """It changes nothing and can always be retried."""
+    """It can always be retried: it changes nothing, or members recognize a repeated one."""
 
 
 def form(kind: int, fixed: bytes = THREAD, before: bytes = b"", *, alone: bool = False) -> RequestForm:
     """`fixed`: the fixed-size parameters; `before`: frames before those that differ; `alone`: no frames follow."""
     flags = UNFRAGMENTED | IS_FINAL if alone and not before else UNFRAGMENTED
     begins = _BEGINS.pack(REQUEST.size + len(fixed), flags, kind)
-    return RequestForm(kind, CODES.get(kind, WHOLE), begins, fixed + before, kind in _READS)
+    return RequestForm(
+        kind, CODES.get(kind, WHOLE), begins, fixed + before, kind in _READS or kind in _RECOGNIZED
+    )
 
 
 _LAST_FRAMES = [FRAME.pack(FRAME.size + len(NO_HASH) + size, IS_FINAL) + NO_HASH for size in range(256)]
