@@ -536,6 +536,12 @@ class Liar:
         if name == "proxies":
             texts = [self.text_frame(self.draw.choice((self.text("name"), *_SERVICES))) for _ in range(4)]
             return [hz.BEGIN, *texts, hz.END]
+        if name == "group":
+            group = self.text_frame(self.draw.choice(("default", "g", self.text("name"))))
+            return [hz.BEGIN, hz.frame(self.draw.randbytes(16)), group, hz.END]
+        if name == "version":
+            replica = hz.UUID.pack(False, 1, self.draw.randrange(1 << 32))
+            return [hz.frame(replica + hz.LONG.pack(self.draw.randrange(1 << 32)))]
         if name in ("schema", "schemas"):
             frames = _schema_frames(self)
             return [hz.BEGIN, *frames, hz.END] if name == "schemas" else frames

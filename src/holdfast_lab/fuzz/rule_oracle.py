@@ -113,6 +113,11 @@ class Guest(Liar):
 
 # -- judgement
 
+OF_SETTINGS = frozenset(
+    {"CPGroup.createCPGroup", "Semaphore.getSemaphoreType", "PNCounter.getConfiguredReplicaCount"}
+)
+"""Every user may ask these: the responses depend on settings and names alone."""
+
 
 def names_of(call: Call) -> set[str]:
     return {name for name in (call.name, *call.names, *(name for name, _ in call.proxies)) if name}
@@ -124,7 +129,7 @@ def response_problem(call: Call, code: int | None) -> str:
     """
     service, _, verb = name_of(call.kind).partition(".")
     names = names_of(call)
-    if OF_REGISTRATIONS.match(verb):
+    if OF_REGISTRATIONS.match(verb) or name_of(call.kind) in OF_SETTINGS:
         return ""
     if code is None:
         if names & {VAULT, *RESERVED} or service in ("Queue", "List", "Set"):
