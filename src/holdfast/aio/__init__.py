@@ -11,6 +11,7 @@ from holdfast.aio.blocking_client import BlockingClient, BlockingMap
 from holdfast.aio.entry_listening import EntryListening, ListenerLags
 from holdfast.aio.map_lock import MapLock
 from holdfast.aio.queue import Queue
+from holdfast.aio.ringbuffer import Ringbuffer
 from holdfast.client_core.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
 from holdfast.config.client_tls import ClientTls
 from holdfast.serialization import ChangeKind, Codec, EntryChange, Identified, Serializers
@@ -32,6 +33,7 @@ __all__ = [
     "NearCacheOptions",
     "NearCacheStatistics",
     "Queue",
+    "Ringbuffer",
     "Serializers",
     "Transaction",
     "TransactionalMap",

@@ -30,6 +30,7 @@ from holdfast.aio.member_line import MemberLine
 from holdfast.aio.near_cache_feed import NearCacheFeed
 from holdfast.aio.queue import Queue
 from holdfast.aio.queue_takers import QueueTakers
+from holdfast.aio.ringbuffer import Ringbuffer
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.client_core.answer_stream import OtherAnswer
 from holdfast.client_core.message_decoding import (
@@ -211,6 +212,10 @@ class Client:
         if takers is None:
             takers = self._takers[name] = QueueTakers(self, name)
         return Queue(takers, self.serializers)
+
+    def ringbuffer(self, name: str) -> Ringbuffer[Any]:
+        """The ringbuffer of this name; its first item creates it. Raises ConfigError for an invalid name."""
+        return Ringbuffer(self, name)
 
     def near_cache(self, name: str) -> NearCache | None:
         feed = self._feeds.get(name)

@@ -44,6 +44,7 @@ _REFUSED: dict[int, type[Refused]] = {
     26: Refused,
     27: Refused,
     43: NoMemory,
+    51: Refused,
     56: RolledBack,
     57: RolledBack,
     58: RolledBack,
