@@ -90,6 +90,10 @@ LISTS: dict[str, dict[str, Make]] = {
         "the same entry": lambda _: stored(1) + stored(1),
     },
     "items": {"items": stored, "the same item": lambda _: stored(1), "empty frames": lambda _: EMPTY},
+    "collections": {
+        "keys without values": lambda at: stored(at) + BEGIN + END,
+        "keys with values": lambda at: stored(at) + BEGIN + stored(1) + stored(2) + END,
+    },
     "names": {"names": lambda at: text(f"m{at}"), "short names": lambda _: text("m")},
     "proxies": {
         "maps": lambda at: text(f"m{at}") + text(MAP_SERVICE),

@@ -181,8 +181,9 @@ class Conversation:
         undo, self._undo = self._undo, {}
         for forget in undo.values():
             forget()
-        if self._leave is not None:
-            self._leave()
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
         withdrawals, self._withdrawals = self._withdrawals, {}
         for withdraw in withdrawals.values():
             withdraw()

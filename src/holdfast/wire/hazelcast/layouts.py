@@ -296,10 +296,13 @@ def _collections(frames: FrameReader, call: Call) -> Sliced:
             if frames.due():
                 yield
             values.append(read_data(frames)[0])
-            count += 1
-            if count > ITEMS_MAX:
-                raise CallRefused(BAD_ARGUMENT, f"one request has at most {ITEMS_MAX} items: send several")
-        count += 1
+            if count + len(values) >= ITEMS_MAX:
+                break
+        count += 1 + len(values)
+        if count > ITEMS_MAX:
+            raise CallRefused(BAD_ARGUMENT, f"one request has at most {ITEMS_MAX} items: send several")
+        if frames.due():
+            yield
         keys.append(key)
         found.append(values)
         call.hashes.append(key_hash)
