@@ -155,6 +155,7 @@ def _destroy(talk: Conversation, call: Call) -> None:
             talk.send(nothing(call, None))
             return
         talk.require(destroy)
+    talk.flow.spent += REQUEST_UNITS * len(destroying)
     for one in names:
         # End listeners before entries are removed; they get no events of the destruction.
         talk.grid.end_listeners(one)
