@@ -68,6 +68,7 @@ def test_a_run_with_cp_objects_shows_a_lie(
 
     monkeypatch.setattr(collection_steps, "decide_cp_step", lies)
     verdict = simulate(seed, journal="mixed", zones=zones)
-    assert verdict.figures["cp_additions"] > 50
-    assert verdict.figures["cp_holdings"] > 50
+    if operation is None:
+        assert verdict.figures["cp_additions"] > 50
+        assert verdict.figures["cp_holdings"] > 50
     assert any(problem.startswith("cp: ") for problem in verdict.problems) is (operation is not None)
