@@ -53,6 +53,7 @@ def test_every_write_of_the_owner_is_done_and_others_wait(cluster: LocalCluster,
                     other = asyncio.create_task(asyncio.to_thread(theirs.put, "k", "theirs"))
                     await ours.put("k", 1)
                     await ours.set("k", 2, ttl_s=60)
+                    assert await ours.set_ttl("k", 120)
                     await ours.put_all({"k": 3})
                     assert await ours.replace("k", 4) == 3
                     assert await ours.replace_if_same("k", 4, 5)

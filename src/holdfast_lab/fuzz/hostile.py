@@ -536,6 +536,14 @@ class Liar:
         if name == "proxies":
             texts = [self.text_frame(self.draw.choice((self.text("name"), *_SERVICES))) for _ in range(4)]
             return [hz.BEGIN, *texts, hz.END]
+        if name == "collections":
+            one = [
+                self.data_frame(),
+                hz.BEGIN,
+                *(self.data_frame() for _ in range(self.draw.randrange(3))),
+                hz.END,
+            ]
+            return [hz.BEGIN, *one * self.draw.randrange(3), hz.END]
         if name == "group":
             group = self.text_frame(self.draw.choice(("default", "g", self.text("name"))))
             return [hz.BEGIN, hz.frame(self.draw.randbytes(16)), group, hz.END]

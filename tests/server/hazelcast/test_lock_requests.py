@@ -11,6 +11,7 @@ from hazelcast.protocol.codec import (
     map_is_locked_codec,
     map_lock_codec,
     map_put_codec,
+    map_set_ttl_codec,
     map_try_lock_codec,
     map_try_put_codec,
     map_unlock_codec,
@@ -54,6 +55,10 @@ def test_changes_name_the_thread_and_how_long_they_wait(wire: Wire, grid: OneMem
     assert put.op is Op.PUT
     assert len(client_of(put.holder)) == CLIENT_BYTES
     assert put.holder == owner_of(client_of(put.holder), SECOND_THREAD)
+    wire.ask(map_set_ttl_codec, "m", KEY, 1000)
+    assert grid.requests[-1].holder == client_of(put.holder), (
+        "it names no thread, so it is any of the client's"
+    )
     wire.ask(map_try_put_codec, "m", KEY, KEY, 1, 250)
     assert grid.requests[-1].wait_ms == 250
     wire.ask(map_try_put_codec, "m", KEY, KEY, 1, -1)

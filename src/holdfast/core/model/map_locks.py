@@ -23,9 +23,9 @@ LOCKED_NAME_MAX = MAP_NAME_MAX - len(KEY_LOCKS)
 ClientUuid = bytes
 
 
-def owner_of(client: ClientUuid, thread: int) -> bytes:
-    """The owner of a lock: one thread of one client."""
-    return client + _THREAD.pack(thread)
+def owner_of(client: ClientUuid, thread: int | None) -> bytes:
+    """The owner of a lock: one thread of one client. `thread`: None: the request names none."""
+    return client if thread is None else client + _THREAD.pack(thread)
 
 
 def client_of(owner: bytes) -> ClientUuid:

@@ -105,7 +105,7 @@ class Call:
     """Whether the response has the value of a counter before the change."""
     version: int = 0
     """The latest version of a counter that the client has seen."""
-    thread: int = 0
+    thread: int | None = None
     reference: int = 0
     """Names a request for a lock also when it is repeated; 0: none does."""
     group: str = ""

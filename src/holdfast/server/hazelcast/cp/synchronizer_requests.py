@@ -45,7 +45,9 @@ def _lacks(value: Value) -> bool:
 
 
 def _of_thread(kind: CpStepKind) -> CpStepOf:
-    return lambda call: CpStep(kind, call.count, session=call.session, thread=call.thread, uid=uid_of(call))
+    return lambda call: CpStep(
+        kind, call.count, session=call.session, thread=call.thread or 0, uid=uid_of(call)
+    )
 
 
 def _timeout_of(call: Call) -> int:
