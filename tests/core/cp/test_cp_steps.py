@@ -15,6 +15,7 @@ from holdfast.core.cp.cp_steps import decide_cp_step
 from holdfast.core.cp.holdings_index import HoldingsIndex
 from holdfast.core.model.cp import (
     KIND_OF,
+    NO_FENCE,
     NO_SESSION,
     OBJECTS,
     SESSIONS_CLOSED,
@@ -191,6 +192,16 @@ def test_fences_rise_and_a_lock_has_one_owner() -> None:
     assert group.lock(99, 8).fate is CpFate.NO_SESSION
 
 
+@pytest.mark.rule("cp/L-1")
+def test_another_thread_of_the_owners_session_does_not_own_the_lock() -> None:
+    group = Group()
+    a = group.session()
+    fence = group.lock(a, 1, thread=1).number
+    assert group.unlock(a, 2, thread=2).fate is CpFate.NOT_OWNER
+    assert group.lock(a, 3, thread=2).number == NO_FENCE
+    assert group.ask(K.OWNERSHIP).numbers == [fence, 1, a, 1]
+
+
 @pytest.mark.rule("cp/L-2")
 def test_a_repeated_call_acquires_and_releases_a_lock_once() -> None:
     group = Group()
@@ -309,6 +320,19 @@ def test_a_closed_session_is_closed_for_ever() -> None:
     assert group.ask(K.HEARTBEAT, session=a).fate is CpFate.NO_SESSION
     assert group.session() > a
     assert group.number_of(K.NEW_THREAD) != group.number_of(K.NEW_THREAD)
+
+
+@pytest.mark.rule("cp/S-2")
+def test_replicas_release_the_same_objects_first() -> None:
+    """Example: one has applied all steps, and another was filled by a snapshot, whose entries have another order."""
+    group = Group()
+    a = group.session()
+    for call, name in enumerate("cab"):
+        group.ask(K.LOCK, name, session=a, thread=1, uid=uid(call))
+    entries = group.state.entries
+    backwards = HoldingsIndex(dict(reversed(list(entries.items()))))
+    keys = [CpKind.LOCK.key(name) for name in "abc"]
+    assert HoldingsIndex(entries).of(a) == backwards.of(a) == keys
 
 
 @pytest.mark.rule("cp/S-2")
