@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 from tests.core.raft_partition.test_consensus_replication import Maps
 
 from holdfast.config import Settings
 from holdfast.core.collections.changed_collections import ChangedCollections
 from holdfast.core.model.collections import CollectionKind, CollectionStep, StepKind, encode_step
+from holdfast.core.model.cp import CpAnswer, CpFate, CpStep, CpStepKind, cp_request, decode_answer
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneRequests
@@ -143,3 +147,22 @@ def test_changes_of_other_maps_wake_nothing() -> None:
     noted = ChangedCollections()
     noted.note(1, "orders")
     assert not noted
+
+
+@pytest.mark.rule("cp/L-2")
+def test_a_repeated_call_gets_no_lock_that_its_closed_session_has_lost() -> None:
+    state = StateMachine([PARTITION], Settings())
+
+    def ask(kind: CpStepKind, **fields: Any) -> CpAnswer:
+        request = replace(cp_request("g", 1, CpStep(kind, **fields), "x"), partitions=[PARTITION])
+        [answer] = state.apply(ZoneCommand(0, (ZoneRequests([request]),), False, True), 1, 1)
+        assert isinstance(answer, bytes)
+        return decode_answer(answer)
+
+    ada, ben = [ask(CpStepKind.CREATE_SESSION, number=1000).number for _ in range(2)]
+    mine, theirs = ({"session": one, "thread": 1, "uid": bytes([one] * 16)} for one in (ada, ben))
+    fence = ask(CpStepKind.LOCK, **mine).number
+    assert ask(CpStepKind.LOCK, **mine).number == fence
+    ask(CpStepKind.CLOSE_SESSIONS, sessions=[ada])
+    assert ask(CpStepKind.LOCK, **theirs).number == fence + 1
+    assert ask(CpStepKind.LOCK, **mine).fate is CpFate.NO_SESSION

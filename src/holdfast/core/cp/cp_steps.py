@@ -38,10 +38,13 @@ from holdfast.core.model.cp import (
     encode_answer,
 )
 from holdfast.core.model.decisions import Decision, Update, Wait
-from holdfast.core.model.operations import Request
+from holdfast.core.model.operations import Op, Request, Value
 from holdfast.core.model.records import Change
 from holdfast.core.store.derived_index import index_of
 from holdfast.core.store.map_state import MapState
+from holdfast.core.store.replica import MapReplica
+
+_ACQUIRING = frozenset({CpStepKind.LOCK, CpStepKind.ACQUIRE, CpStepKind.DRAIN})
 
 
 def decide_cp_step(state: MapState | None, request: Request, *, behind: bool = False) -> Decision | Wait:
@@ -64,6 +67,24 @@ def decide_cp_step(state: MapState | None, request: Request, *, behind: bool = F
         return decided
     answer, before, after = decided
     return Decision(encode_answer(answer), () if after is before else (storing(key, after),))
+
+
+def answer_again(held: MapReplica | None, request: Request, first: Value) -> Value:
+    """The answer to a call that is repeated. It is the first one, unless the call acquired what its session has lost
+    meanwhile (cp/L-2): others may hold it by now.
+    """
+    if request.op is not Op.CHANGE_CP:
+        return first
+    step = decode_cp_step(request.value)
+    entries: Mapping[bytes, bytes] = held.state.entries if held is not None else {}
+    if step.kind not in _ACQUIRING or step.session == NO_SESSION:
+        return first
+    if not is_open(entries, step.session):
+        return encode_answer(CpAnswer(CpFate.NO_SESSION))
+    stored = entries.get(request.key)
+    if step.kind is CpStepKind.LOCK and step.call not in decode_entry(LockEntry, stored).uids:
+        return encode_answer(CpAnswer(CpFate.CANCELLED))
+    return first
 
 
 def _decide(

@@ -3,7 +3,8 @@
 - cp/L-1: A lock has at most one owner, a thread of a session. Each owner gets a fence that is higher than those of all
   owners before; a lock that was destroyed is never used again, so its fences do not begin again.
 - cp/L-2: A call is done at most once. One that comes again gets the first answer while its owner holds the lock. After
-  that it is cancelled: its client has the lock no more, and would not release what it does not know of.
+  that it is cancelled: its client has the lock no more, and would not release what it does not know of. That also
+  counts for calls that the partition remembers (`cp_steps.answer_again`).
 - cp/L-3: While others wait for the lock, a new request of another thread waits behind them.
 """
 
@@ -37,32 +38,32 @@ def decide_lock(
 
 
 def _lock(entry: LockEntry, step: CpStep, behind: bool) -> tuple[CpAnswer, LockEntry] | Wait:
-    if step.uid in entry.uids and step.owner == (entry.session, entry.thread):
+    if step.call in entry.uids and step.owner == (entry.session, entry.thread):
         return CpAnswer(number=entry.fence), entry
-    if step.uid in entry.spent:
+    if step.call in entry.spent:
         return CpAnswer(CpFate.CANCELLED), entry
     if not entry.uids:
         if behind and step.wait_ms:
             return waiting(step)
         taken = replace(
-            entry, fence=entry.fence + 1, session=step.session, thread=step.thread, uids=[step.uid]
+            entry, fence=entry.fence + 1, session=step.session, thread=step.thread, uids=[step.call]
         )
         return CpAnswer(number=taken.fence), taken
     if step.owner != (entry.session, entry.thread):
         return waiting(step) if step.wait_ms else (CpAnswer(number=NO_FENCE), entry)
     if len(entry.uids) >= HELD_MAX:
         return CpAnswer(CpFate.TOO_OFTEN), entry
-    return CpAnswer(number=entry.fence), replace(entry, uids=[*entry.uids, step.uid])
+    return CpAnswer(number=entry.fence), replace(entry, uids=[*entry.uids, step.call])
 
 
 def _unlock(entry: LockEntry, step: CpStep) -> tuple[CpAnswer, LockEntry]:
     done = dict(entry.unlocked)
-    if step.uid in done:
-        return CpAnswer(number=int(done[step.uid])), entry
+    if step.call in done:
+        return CpAnswer(number=int(done[step.call])), entry
     if not entry.uids or step.owner != (entry.session, entry.thread):
         return CpAnswer(CpFate.NOT_OWNER), entry
     still = len(entry.uids) > 1
-    unlocked = [*entry.unlocked, (step.uid, still)][-UNLOCKED:]
+    unlocked = [*entry.unlocked, (step.call, still)][-UNLOCKED:]
     left = replace(
         entry,
         uids=entry.uids[:-1],

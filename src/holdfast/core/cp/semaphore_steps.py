@@ -2,7 +2,8 @@
 
 - cp/P-1: Permits are neither lost nor made: those that are available, and those that sessions hold, are together what
   INIT_PERMITS, CHANGE_PERMITS and requests without a session have made of them.
-- cp/P-2: A call is done at most once, however often its client repeats it.
+- cp/P-2: A call is done at most once, however often its client repeats it. In another session it is another call:
+  the permits of the first one were released with its session.
 - cp/P-3: While others wait for permits, a new request that may wait does so behind them, also if there are enough for
   it. Example: one waits for 5 permits, and 3 are available. If requests for 1 did not wait, it would get none for ever.
 """
@@ -38,8 +39,8 @@ def decide_semaphore(
     if not alive:
         return CpAnswer(CpFate.NO_SESSION), entry
     done = dict(entry.past)
-    if step.uid in done:
-        return CpAnswer(number=int(done[step.uid])), entry
+    if step.call in done:
+        return CpAnswer(number=int(done[step.call])), entry
     match step.kind:
         case CpStepKind.ACQUIRE:
             return _acquire(entry, step, behind)
@@ -85,8 +86,8 @@ def _holding(entry: SemaphoreEntry, step: CpStep, more: int) -> SemaphoreEntry:
 
 
 def _done(entry: SemaphoreEntry, step: CpStep, answer: int) -> SemaphoreDecision:
-    if step.uid:
-        entry = replace(entry, past=[*entry.past, (step.uid, answer)][-PAST:])
+    if step.call:
+        entry = replace(entry, past=[*entry.past, (step.call, answer)][-PAST:])
     return CpAnswer(number=int(answer)), entry
 
 

@@ -169,6 +169,15 @@ class CpStep(msgspec.Struct, frozen=True, array_like=True):
     def owner(self) -> tuple[int, int]:
         return self.session, self.thread
 
+    @property
+    def call(self) -> bytes:
+        """The id of the call in its session. A client whose session was closed repeats the call under the same id in
+        its next session, and holds nothing there. Empty: the step is not named.
+        """
+        if not self.uid or self.session == NO_SESSION:
+            return self.uid
+        return self.uid + self.session.to_bytes(8, "big", signed=True)
+
 
 @unique
 class CpFate(IntEnum):
@@ -218,7 +227,7 @@ def cp_request(
     key = of.key(name) if of is not None else b""
     partition = partition_of_name(group, partition_count)
     # A client repeats a call under its id, so the partition knows it as it knows requests of members.
-    request_id = step.uid if step.kind.op is not Op.READ_CP else b""
+    request_id = step.call if step.kind.op is not Op.READ_CP else b""
     return Request(
         step.kind.op, map_of_group(group), [partition], key=key, value=_encode(step), id=request_id
     )

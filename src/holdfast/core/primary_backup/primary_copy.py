@@ -18,6 +18,7 @@ from typing import TypeVar
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.collections.changed_collections import ChangedCollections
 from holdfast.core.collections.collection_steps import decide_step, rejection_of
+from holdfast.core.cp.cp_steps import answer_again
 from holdfast.core.model.collections import is_multimap, shown_name
 from holdfast.core.model.decisions import Decision, Update, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -227,7 +228,8 @@ class PrimaryCopy:
         if applied.has_dropped(request.id):
             done(ANSWER_DROPPED)
             return True
-        value, place = applied.answer(request.id), self._position(copy, request)
+        value = answer_again(copy.maps.get(request.map), request, applied.answer(request.id))
+        place = self._position(copy, request)
         self._lane.when_held(copy.partition, request.id, lambda known: done(self._told(known, value, place)))
         return True
 

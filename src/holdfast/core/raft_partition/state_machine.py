@@ -42,6 +42,7 @@ from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.collections.changed_collections import ChangedCollections
 from holdfast.core.collections.collection_steps import decide_step as decide_item_step
 from holdfast.core.collections.collection_steps import rejection_of
+from holdfast.core.cp.cp_steps import answer_again
 from holdfast.core.model.collections import CollectionKind, collection_of
 from holdfast.core.model.decisions import Decision, LockChanges, Update, Wait
 from holdfast.core.model.ids import MILLISECOND
@@ -165,7 +166,9 @@ class StateMachine:
         """`term`: of its log entry; `on_event` gets the events."""
         copy = self.copies[request.partitions[0]]
         if request.id and (applied := copy.applied(request.id, request.map)) is not None:
-            return ANSWER_DROPPED if applied.has_dropped(request.id) else applied.answer(request.id)
+            if applied.has_dropped(request.id):
+                return ANSWER_DROPPED
+            return answer_again(copy.maps.get(request.map), request, applied.answer(request.id))
         if self._rejects(copy, request):
             return Unapplied.CLOSED
         if request.op in STEPS:
