@@ -59,9 +59,17 @@ class Leader:
         self.expiry.on_heartbeat(cp_request("g", 1, CpStep(CpStepKind.HEARTBEAT, session=session)))
 
     def pass_ms(self, ms: int) -> list[int]:
-        """Returns the sessions that are to be closed now."""
-        self.now_ns += ms * MILLISECOND
+        """Sweep twice a second; returns the sessions that are to be closed now."""
         before = len(self.asked)
+        for _ in range(ms // 500):
+            self.now_ns += 500 * MILLISECOND
+            self.expiry.sweep()
+        return self.stall(ms % 500, before)
+
+    def stall(self, ms: int, before: int | None = None) -> list[int]:
+        """Sweep once, after this time."""
+        self.now_ns += ms * MILLISECOND
+        before = len(self.asked) if before is None else before
         self.expiry.sweep()
         return [
             session
@@ -97,13 +105,39 @@ def test_a_new_leader_waits_for_a_whole_time_to_live(between: tuple[int, ...]) -
     leader = Leader()
     leader.create()
     leader.pass_ms(0)
+    leader.pass_ms(TTL_MS - 1)
     for term in between:
         leader.term = term
         assert leader.pass_ms(TTL_MS) == []
     leader.term = 2
-    assert leader.pass_ms(TTL_MS) == []
+    assert leader.pass_ms(1) == []
     assert leader.pass_ms(TTL_MS - 1) == []
     assert leader.pass_ms(1) == [1]
+
+
+@pytest.mark.rule("raft_partition/S-2")
+def test_the_time_in_which_this_member_heard_nothing_does_not_count() -> None:
+    """Example: it was stopped, and the heartbeats of that time are still in its sockets."""
+    leader = Leader()
+    leader.create(2)
+    leader.pass_ms(0)
+    assert leader.stall(TTL_MS) == []
+    leader.now_ns += 400 * MILLISECOND
+    leader.heartbeat(2)
+    assert leader.pass_ms(TTL_MS - 1000 - 401) == []
+    assert leader.pass_ms(1) == [1]
+    leader.carry_out()
+    assert leader.pass_ms(1399) == [], "it counts from the heartbeat, and not from a sweep before it"
+    assert leader.pass_ms(1) == [2]
+
+
+@pytest.mark.rule("raft_partition/S-1")
+def test_its_steps_are_for_this_leader_alone() -> None:
+    leader = Leader()
+    leader.create()
+    leader.pass_ms(0)
+    leader.pass_ms(TTL_MS)
+    assert [asker.here for _, asker in leader.asked] == [True]
 
 
 def test_a_step_that_was_not_done_is_proposed_again() -> None:
@@ -123,7 +157,8 @@ def test_many_sessions_are_looked_at_in_portions(monkeypatch: pytest.MonkeyPatch
     for _ in range(3):
         leader.pass_ms(0)
     closed: list[Any] = []
-    leader.now_ns += TTL_MS * MILLISECOND
+    closed += leader.pass_ms(TTL_MS - 1)
+    leader.now_ns += MILLISECOND
     for _ in range(6):
         closed += leader.pass_ms(0)
         leader.carry_out()

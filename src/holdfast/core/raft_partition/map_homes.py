@@ -16,7 +16,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.routing.gatherings import Gathering, Gatherings, Rehoming
-from holdfast.core.routing.pending import Asker, Parked, Peer, Waiting, answer
+from holdfast.core.routing.pending import Asker, Parked, Waiting, answer, asks_again
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.core.routing.router import Heartbeats, Router
 
@@ -131,7 +131,7 @@ class MapHomes:
     def rehome(self, parked: Parked) -> None:
         request, asker = parked.request, parked.asker
         found = self.find(request) if self.holds(request) else self._other
-        if isinstance(asker, Peer) or request.op is Op.PIN:
+        if asks_again(asker) or request.op is Op.PIN:
             # It is asked for again: a cut names the maps of each engine separately.
             self._other.drop(parked, NOT_HERE)
         elif parked.doubt:

@@ -4,15 +4,19 @@
   proposes to close it; whether that is done is decided with all other steps. A new leader has heard of none, and waits
   a whole time to live from when it begins. So a session may live longer without heartbeats, and never shorter.
 
+- raft_partition/S-2: The time in which this member did not run does not count. Heartbeats of that time may still be in
+  its sockets. Example: its host stops for 20 s. The first thing that it does then is a sweep.
+
 Example: member 1 leads, is cut off, and has heard of session 5 for the last time 20 s ago. Member 2 leads since then,
-and gets the heartbeats. A step that member 1 proposes is never applied, because it leads no more.
+and gets the heartbeats. A step that member 1 proposes is never applied, because it leads no more. Its router does not
+send it to member 2 either (`Within.here`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.config import CP_PREFIX
 from holdfast.core.cp.cp_entries import SessionEntry, decode_entry
@@ -34,6 +38,8 @@ from holdfast.core.routing.pending import Within
 from holdfast.core.store.derived_index import index_of
 from holdfast.core.store.partition_copy import PartitionCopy
 
+GAP_MAX_NS: Final = 1000 * MILLISECOND
+"""So much of the time between two sweeps counts; there are about two in a second (raft_partition/S-2)."""
 LOOKED_MAX = 2000
 """Sessions that are looked at in one sweep."""
 
@@ -82,6 +88,14 @@ class SessionExpiry:
         """By map."""
         self._tickets: dict[int, _LedGroup] = {}
         self._ticket = 0
+        self._ran_ns = 0
+        """Time in which this member has run, until the last sweep,"""
+        self._swept_ns = out.now_ns
+        """which was at this time."""
+
+    @property
+    def _now_ns(self) -> int:
+        return self._ran_ns + min(self._out.now_ns - self._swept_ns, GAP_MAX_NS)
 
     def attach(self, copies: LedGroups) -> None:
         self._copies = copies
@@ -90,13 +104,14 @@ class SessionExpiry:
         """This member decides the heartbeat of a session."""
         group = self._led.get(request.map)
         if group is not None:
-            group.heard[decode_cp_step(request.value).session] = self._out.now_ns
+            group.heard[decode_cp_step(request.value).session] = self._now_ns
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
         """A step that was not done is proposed again in a later sweep."""
         self._tickets.pop(ticket).closing = False
 
     def sweep(self) -> None:
+        self._ran_ns, self._swept_ns = self._now_ns, self._out.now_ns
         found = dict(self._find())
         self._led = {
             name: group
@@ -120,7 +135,7 @@ class SessionExpiry:
         held = copy.copy.maps.get(name)
         if held is None:
             return []
-        state, now_ns = held.state, self._out.now_ns
+        state, now_ns = held.state, self._ran_ns
         sessions = list(islice(group.left, LOOKED_MAX))
         if not sessions:
             known = index_of(state, HoldingsIndex).sessions
@@ -146,4 +161,4 @@ class SessionExpiry:
         group.closing = True
         step = CpStep(CpStepKind.CLOSE_SESSIONS, sessions=sessions)
         request = cp_request(group_of_map(name), self._partition_count, step)
-        self._homes.submit(request, Within(self, self._ticket))
+        self._homes.submit(request, Within(self, self._ticket, here=True))

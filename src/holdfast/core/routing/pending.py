@@ -48,10 +48,17 @@ class Within:
 
     receiver: OutcomeReceiver
     ticket: int
+    here: bool = False
+    """It depends on what only this member knows, so no other one may carry it out: it is answered instead."""
 
 
 Asker = Token | Peer | Within
 """A session (token of its request), another member, or a machine of this member."""
+
+
+def asks_again(asker: Asker) -> bool:
+    """Whether the asker decides itself where its request goes if it was not applied here."""
+    return isinstance(asker, Peer) or (isinstance(asker, Within) and asker.here)
 
 
 def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:

@@ -38,7 +38,7 @@ Other rules are in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -70,7 +70,17 @@ from holdfast.core.routing.backup_reads import BackupReads, Neighbours
 from holdfast.core.routing.collection_waits import WAIT_SHARE, CollectionWaits
 from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS, Departures, Gatherings, Rehoming, timed_out
 from holdfast.core.routing.lane_access import LaneAccess
-from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, Within, answer, size_of
+from holdfast.core.routing.pending import (
+    FULL,
+    Asker,
+    Parked,
+    Peer,
+    Waiting,
+    Within,
+    answer,
+    asks_again,
+    size_of,
+)
 from holdfast.core.routing.request_refusals import CROWDED, RequestRefusals, changes
 from holdfast.core.routing.slow_requests import parked_since
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -81,6 +91,7 @@ NOT_IN_A_ZONE = Outcome(
     Status.FAILED, None, "the map does not live in a zone, by the settings of this member"
 )
 WITHDRAWN = Outcome(Status.NOT_READY, None, "its client has gone; nothing was done")
+NOT_HERE = Outcome(Status.MOVED, None, "this member does not serve the partition")
 UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
 
 
@@ -224,6 +235,9 @@ class Router:
             if outcome is not None:
                 self._answer(parked, outcome)
                 return
+        if isinstance(parked.asker, Within) and parked.asker.here:
+            self._answer(parked, NOT_HERE)
+            return
         owner = self._rows[partition].owner
         if owner is None or owner == self._me or not self._neighbours.is_member(owner):
             self._park(partition, parked)
@@ -261,7 +275,7 @@ class Router:
                 waits.end_decision(parked)
             if isinstance(outcome, Wait):
                 self._wait_for_change(parked, outcome)
-            elif outcome.status is Status.MOVED and not isinstance(parked.asker, Peer):
+            elif outcome.status is Status.MOVED and not asks_again(parked.asker):
                 # It was not applied. Another member would ask again at once; for a client the request waits here.
                 self._park(parked.request.partitions[0], parked)
             else:
@@ -312,12 +326,23 @@ class Router:
         if self._collections.unfinished:
             self._waiting.look_in(MILLISECOND)
 
+    def _wake_behind(self, ended: Sequence[Parked]) -> None:
+        """These wait no longer: those that waited behind them may need less (cp/P-3)."""
+        for partition, name, key in dict.fromkeys(
+            (one.request.partitions[0], one.request.map, one.request.key)
+            for one in ended
+            if one.request.op is Op.CHANGE_CP
+        ):
+            if self._replication.leads(partition):
+                self.collection_changed(partition, name, key)
+
     def withdraw(self, asker: Asker) -> None:
         """The client of this request has gone: if it waits, it waits no longer (routing/R-21)."""
         parked = self._collections.take(asker)
         if parked is not None:
             assert parked.wait is not None, "it waits for a change"
             self._answer(parked, Outcome(Status.OK, parked.wait.answer))
+            self._wake_behind([parked])
         elif (parked := self._collections.elsewhere.get(asker)) is not None:
             # It is answered by the primary, or where the next one would be found.
             parked.withdrawn = True
@@ -505,10 +530,10 @@ class Router:
                     waits[partition] = stay
                 else:
                     del waits[partition]
-        for parked in self._collections.take_these(
-            [one for one in self._collections if one.comes_from(gone)]
-        ):
+        left = self._collections.take_these([one for one in self._collections if one.comes_from(gone)])
+        for parked in left:
             self._count_out(parked)
+        self._wake_behind(left)
         for ticket, (_, sent) in list(self._sent.items()):
             if sent.comes_from(gone):
                 # It was forwarded for a member that asks another one now.
@@ -599,8 +624,10 @@ class Router:
         for partition, name, key in self._collections.take_unfinished():
             if self._replication.leads(partition):
                 self.collection_changed(partition, name, key)
-        for parked in self._collections.take_due(now_ns):
+        due = self._collections.take_due(now_ns)
+        for parked in due:
             self._dispatch(parked)
+        self._wake_behind(due)
         for partition, waiting in list(self._delayed.items()):
             late = [parked for parked in waiting if parked.until_ns <= now_ns]
             if late:
