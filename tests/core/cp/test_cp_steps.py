@@ -359,6 +359,25 @@ def test_a_closed_session_releases_all_that_it_holds(monkeypatch: pytest.MonkeyP
     assert len(index_of(group.state, HoldingsIndex).of(b)) == 6
 
 
+@pytest.mark.rule("cp/S-2")
+def test_one_step_releases_few_objects_with_many_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_steps, "RELEASED_BYTES", 1)
+    monkeypatch.setattr(session_steps, "RELEASED_MAX", 3)
+    group = Group()
+    both = [group.session(), group.session()]
+    for at, session in enumerate(both):
+        for name in "xy":
+            group.number_of(K.INIT_PERMITS, name, number=2)
+            group.ask(K.ACQUIRE, name, session=session, uid=uid(at), number=1)
+    released = []
+    for _ in range(6):
+        before = sum(group.number_of(K.AVAILABLE, name) for name in "xy")
+        group.number_of(K.CLOSE_SESSIONS, sessions=both)
+        released.append(sum(group.number_of(K.AVAILABLE, name) for name in "xy") - before)
+    assert released == [1, 1, 1, 1, 0, 0]
+    assert not index_of(group.state, HoldingsIndex).sessions
+
+
 def test_two_sessions_that_are_closed_together_give_back_the_permits_of_both() -> None:
     group = Group()
     a, b = group.session(), group.session()

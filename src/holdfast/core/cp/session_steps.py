@@ -25,8 +25,10 @@ from holdfast.core.model.cp import NUMBERS_KEY, CpAnswer, CpFate, CpKind, CpStep
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.records import Change
 
-RELEASED_MAX = 500
-"""Objects that one step releases."""
+RELEASED_MAX = 100
+"""Objects that one step releases,"""
+RELEASED_BYTES = 2048
+"""if each has less than this. A larger one, with many holders, counts several times, so a step takes a few ms."""
 
 Changed = tuple[CpAnswer, Sequence[Update]]
 
@@ -64,7 +66,7 @@ def decide_session(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, step
 def _close(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, sessions: Sequence[int]) -> Changed:
     changed: dict[bytes, CpEntry] = {}
     updates: list[Update] = []
-    count = 0
+    count, room = 0, RELEASED_MAX
     for session in dict.fromkeys(sessions):
         stored = entries.get(session_key(session))
         if stored is None:
@@ -72,10 +74,15 @@ def _close(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, sessions: Se
         entry = decode_entry(SessionEntry, stored)
         count += not entry.closing
         keys = holdings.of(session)
-        room = max(0, RELEASED_MAX - len(changed))
-        for key in keys[:room]:
+        left = len(keys)
+        for key in keys:
+            cost = 1 + len(entries[key]) // RELEASED_BYTES
+            if cost > room and changed:
+                break
+            room -= cost
+            left -= 1
             changed[key] = _released(entries, changed, key, session)
-        if len(keys) <= room:
+        if not left:
             updates.append(Update(Change.REMOVE, session_key(session)))
         elif not entry.closing:
             closing = SessionEntry(entry.ttl_ms, entry.client, closing=True)
