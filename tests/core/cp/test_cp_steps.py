@@ -24,6 +24,7 @@ from holdfast.core.model.cp import (
     CpKind,
     CpStep,
     CpStepKind,
+    cp_name,
     cp_problem,
     cp_request,
     decode_answer,
@@ -129,6 +130,12 @@ def test_objects_of_a_group_are_in_one_map_and_partition() -> None:
         (cp_request("g", 271, step, name).map, *cp_request("g", 271, step, name).partitions) for name in "abc"
     } == {("__cp:g", cp_request("g", 271, step, "d").partitions[0])}
     assert cp_request("g", 271, step, "a").partitions != cp_request("h", 271, step, "a").partitions
+
+
+@pytest.mark.parametrize("group", ["default", "DEFAULT"])
+def test_permissions_know_an_object_of_the_default_group_by_its_name_alone(group: str) -> None:
+    """However a client writes the group: requests for either are for the same object."""
+    assert cp_name("x", group) == "x"
 
 
 @pytest.mark.rule("cp/D-1")
@@ -269,6 +276,18 @@ def test_permits_are_neither_lost_nor_made(steps: list[tuple[int, int, int]]) ->
             sessions[of] = group.session()
             held[sessions[of]] = 0
         assert group.number_of(K.AVAILABLE) == total - sum(held[one] for one in sessions[1:])
+
+
+@pytest.mark.rule("cp/P-4")
+@pytest.mark.parametrize("kind", [K.CHANGE_PERMITS, K.RELEASE])
+def test_permits_that_are_given_back_fit_into_32_bits(kind: CpStepKind) -> None:
+    group = Group()
+    a = group.session()
+    group.number_of(K.INIT_PERMITS, number=2**31 - 1)
+    assert group.number_of(K.ACQUIRE, session=a, uid=uid(2), number=2**31 - 1) == 1
+    group.ask(kind, number=1, uid=uid(3))
+    group.number_of(K.CLOSE_SESSIONS, sessions=[a])
+    assert group.number_of(K.AVAILABLE) == 2**31 - 1
 
 
 @pytest.mark.rule("cp/P-2")

@@ -6,6 +6,8 @@
   the permits of the first one were released with its session.
 - cp/P-3: While others wait for permits, a new request that may wait does so behind them, also if there are enough for
   it. Example: one waits for 5 permits, and 3 are available. If requests for 1 did not wait, it would get none for ever.
+- cp/P-4: Available and held permits are together at most `PERMITS_MAX`. So the number fits into the 32 bits of an
+  answer also when sessions give theirs back.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def decide_semaphore(
     if step.kind is CpStepKind.AVAILABLE:
         return CpAnswer(number=entry.available), entry
     if step.kind is CpStepKind.INIT_PERMITS:
-        if step.number < 0 or entry.available + step.number > PERMITS_MAX:
+        if step.number < 0 or _total(entry) + step.number > PERMITS_MAX:
             return CpAnswer(CpFate.BAD_NUMBER), entry
         if entry.is_initialised:
             return CpAnswer(number=0), entry
@@ -51,9 +53,13 @@ def decide_semaphore(
             return _done(replace(_holding(entry, step, max(0, drained)), available=0), step, drained)
         case _:
             available = entry.available + step.number
-            if not -PERMITS_MAX - 1 <= available <= PERMITS_MAX:
+            if available < -PERMITS_MAX - 1 or _total(entry) + step.number > PERMITS_MAX:
                 return CpAnswer(CpFate.BAD_NUMBER), entry
             return _done(replace(entry, available=available, is_initialised=True), step, 1)
+
+
+def _total(entry: SemaphoreEntry) -> int:
+    return entry.available + sum(entry.held.values())
 
 
 def _acquire(entry: SemaphoreEntry, step: CpStep, behind: bool) -> SemaphoreDecision | Wait:
@@ -69,7 +75,8 @@ def _acquire(entry: SemaphoreEntry, step: CpStep, behind: bool) -> SemaphoreDeci
 def _release(entry: SemaphoreEntry, step: CpStep) -> SemaphoreDecision:
     permits = step.number
     available = entry.available + permits
-    if permits <= 0 or available > PERMITS_MAX:
+    more = permits if step.session == NO_SESSION else 0
+    if permits <= 0 or _total(entry) + more > PERMITS_MAX:
         return CpAnswer(CpFate.BAD_NUMBER), entry
     if step.session != NO_SESSION and entry.held.get(step.session, 0) < permits:
         return CpAnswer(CpFate.LACKS_PERMITS), entry

@@ -55,7 +55,7 @@ def kind_and_name(key: bytes) -> tuple[CpKind, str] | None:
 
 def cp_name(name: str, group: str) -> str:
     """The name of an object with that of its group, as clients write it."""
-    return name if group == DEFAULT_GROUP else f"{name}@{group}"
+    return name if group.lower() == DEFAULT_GROUP else f"{name}@{group}"
 
 
 def session_key(session: int) -> bytes:
