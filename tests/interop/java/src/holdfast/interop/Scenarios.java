@@ -471,10 +471,6 @@ public final class Scenarios {
             late.commitTransaction();
             return "committed";
         })).get(0));
-        seen.put("queue", refusal(() -> {
-            TransactionContext wrong = begin(TransactionType.TWO_PHASE, 30);
-            return wrong.getQueue("q").offer(1);
-        }));
         seen.put("last", map.get("kept"));
         map.destroy();
         other.destroy();
