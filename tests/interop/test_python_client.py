@@ -449,7 +449,7 @@ def test_other_operations_are_refused_by_name(client: hazelcast.HazelcastClient,
             "Map.keySetWithPredicate with a predicate other than TruePredicate",
         ),
         (lambda: flights.project(identity()), "Map.project is not supported by Holdfast"),
-        (lambda: client.get_executor("m"), "ExecutorService"),
+        (lambda: client.get_executor("m"), "executorService"),
         (lambda: client.sql.execute("SELECT 1").result(), "Sql.execute is not supported by Holdfast"),
     ):
         with pytest.raises(HazelcastError, match=name) as refused:
