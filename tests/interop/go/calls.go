@@ -354,5 +354,10 @@ func (j *judge) refused(m *hazelcast.Map) {
 func (j *judge) structures(client *hazelcast.Client) {
 	ctx, name := j.ctx, "s"
 	j.does("Sql", func() error { _, err := client.SQL().Execute(ctx, "SELECT 1"); return err })
-	j.does("AtomicLong", func() error { _, err := client.CPSubsystem().GetAtomicLong(ctx, name); return err })
+	long, err := client.CPSubsystem().GetAtomicLong(ctx, name)
+	if err != nil {
+		panic(err)
+	}
+	j.is("AtomicLong.addAndGet", int64(7), func() (interface{}, error) { return long.AddAndGet(ctx, 7) })
+	j.is("AtomicLong.get", int64(7), func() (interface{}, error) { return long.Get(ctx) })
 }

@@ -246,11 +246,29 @@ module.exports = async (client, name) => {
 
     // Structures.
     const cp = client.getCPSubsystem();
-    for (const [structure, open] of Object.entries({
-        AtomicLong: () => cp.getAtomicLong('s'), AtomicRef: () => cp.getAtomicReference('s'),
-        CountDownLatch: () => cp.getCountDownLatch('s'), FencedLock: () => cp.getLock('s'),
-        Semaphore: () => cp.getSemaphore('s'),
-    })) await does(structure, open);
+    const long = await cp.getAtomicLong('n');
+    await is('AtomicLong.addAndGet', '7', async () => String(await long.addAndGet(7)));
+    await is('AtomicLong.get', '7', async () => String(await long.get()));
+    await is('AtomicLong.compareAndSet', true, () => long.compareAndSet(7, 8));
+    const reference = await cp.getAtomicReference('r');
+    await is('AtomicRef.set', null, async () => { await reference.set('a'); return null; });
+    await is('AtomicRef.get', 'a', () => reference.get());
+    await is('AtomicRef.compareAndSet', true, () => reference.compareAndSet('a', 'b'));
+    const latch = await cp.getCountDownLatch('l');
+    await is('CountDownLatch.trySetCount', true, () => latch.trySetCount(1));
+    await does('CountDownLatch.countDown', () => latch.countDown());
+    await is('CountDownLatch.getCount', 0, () => latch.getCount());
+    await is('CountDownLatch.await', true, () => latch.await(1000));
+    const lock = await cp.getLock('f');
+    let fence;
+    await is('FencedLock.lock', true, async () => { fence = await lock.lock(); return fence !== undefined; });
+    await is('FencedLock.getLockOwnership', true, () => lock.isLocked());
+    await does('FencedLock.unlock', () => lock.unlock(fence));
+    const semaphore = await cp.getSemaphore('s');
+    await is('Semaphore.init', true, () => semaphore.init(2));
+    await does('Semaphore.acquire', () => semaphore.acquire());
+    await is('Semaphore.availablePermits', 1, () => semaphore.availablePermits());
+    await does('Semaphore.release', () => semaphore.release());
     await does('Sql', () => client.getSql().execute('SELECT 1'));
     return found;
 };
