@@ -30,7 +30,10 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
         ("SEGMENT_FORMATS: Final = {", f"SEGMENT_FORMATS: Final = {{{NEXT}: {FORMAT}, "),
     ],
     "config/sharing.py": [
-        ("LATER: frozenset[str] = frozenset()", 'LATER: frozenset[str] = frozenset({"maps.colour"})'),
+        (
+            "LATER: frozenset[str] = frozenset(\n    {\n",
+            'LATER: frozenset[str] = frozenset(\n    {\n        "maps.colour",\n',
+        ),
     ],
     "config/schema.py": [
         (
