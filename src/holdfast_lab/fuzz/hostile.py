@@ -431,7 +431,7 @@ class Liar:
             self.draw.choice((0, *NUMBERS)),
             self.draw.choice((None, self.blob())),
             self.draw.choice((None, self.blob())),
-            self.draw.choice((-1, 1, 2, 3, *NUMBERS)),
+            self.draw.choice((-1, 1, 2, 3)),
             self.draw.choice((1, 2)),
             self.draw.randrange(100).to_bytes(16, "big"),
             self.draw.choice((0, 0, 1, 3000, *NUMBERS)),
@@ -439,6 +439,9 @@ class Liar:
         )
         of = self.draw.choice(list(OBJECTS)) if kind is CpStepKind.DESTROY else None
         request = cp_request(self.draw.choice(NAMES[:2]), self.facts.partition_count, step, "x", of)
+        if self.chance(0.2):
+            wild = msgspec.structs.replace(step, session=self.draw.choice(NUMBERS))
+            request = msgspec.structs.replace(request, value=msgspec.msgpack.encode(wild))
         if self.chance(0.2):
             return msgspec.structs.replace(
                 request, partitions=[self.draw.randrange(self.facts.partition_count)]

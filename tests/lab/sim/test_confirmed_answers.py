@@ -227,5 +227,8 @@ def test_every_operation_that_reads_can_be_confirmed() -> None:
         Op.ENTRIES,
         Op.IS_EMPTY,
         Op.ASK,
-        Op.READ_COLLECTION,  # Of internal maps, which have no such setting.
+        # Of internal maps, which have no such setting.
+        Op.READ_COLLECTION,
+        Op.AWAIT_ITEMS,
+        Op.READ_CP,
     } == READS
