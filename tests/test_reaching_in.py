@@ -36,6 +36,14 @@ ALLOWED = {
         "lane",
     ): "judged is at the moment at which a primary has all of its writes acknowledged",
     ("holdfast_lab/sim/cutting.py", "copies"): "a reader of cuts, as a session is: with its lease",
+    (
+        "holdfast_lab/sim/queueing.py",
+        "copies",
+    ): "what is left in the queue is read where it is led, on either engine",
+    (
+        "holdfast_lab/sim/cp_using.py",
+        "copies",
+    ): "what CP objects hold is read where they are led, on either engine",
     ("holdfast_lab/sim/matrix/stage.py", "migrations"): "the layout of a case is made by hand, and asked for",
 }
 """What else may be reached, and why."""

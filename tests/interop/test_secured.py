@@ -30,7 +30,11 @@ roles = ["admin"]
 passwords = ["{ADA[1]}"]
 roles = ["application"]
 [roles.application]
-rules = ["map * any", "queue * any", "list * any", "set * any", "transaction * use", "cluster * watch"]
+rules = [
+    "map * any", "queue * any", "list * any", "set * any", "ringbuffer * any", "topic * any", "reliable-topic * any",
+    "replicated-map * any", "pn-counter * any", "flake-id-generator * any", "cardinality-estimator * any",
+    "multimap * any", "cp * any", "transaction * use", "cluster * watch",
+]
 """
 
 
