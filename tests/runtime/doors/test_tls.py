@@ -427,6 +427,9 @@ def gather(client: socket.socket, address: str) -> None:
         with suppress(ConnectionError):
             member.sendall(held)
             answers.result()
+        with suppress(OSError):
+            # The file that was made of it keeps it open otherwise, and the client would wait.
+            client.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes new keys on demand, and is not there")
