@@ -417,8 +417,14 @@ def gather(client: socket.socket, address: str) -> None:
     """Pass on both messages of the client's handshake, and what follows in one piece: the records arrive faster than
     the member serves them one by one, however slow the client is. Returns when the member has closed.
     """
-    with client, connect(address) as member, ThreadPoolExecutor(1) as pool:
-        answers = pool.submit(shutil.copyfileobj, member.makefile("rb", 0), client.makefile("wb", 0))
+    with (
+        client,
+        connect(address) as member,
+        member.makefile("rb", 0) as told,
+        client.makefile("wb", 0) as back,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        answers = pool.submit(shutil.copyfileobj, told, back)
         for _ in range(2):
             member.sendall(client.recv(65536))
         held = b""
@@ -427,9 +433,6 @@ def gather(client: socket.socket, address: str) -> None:
         with suppress(ConnectionError):
             member.sendall(held)
             answers.result()
-        with suppress(OSError):
-            # The file that was made of it keeps it open otherwise, and the client would wait.
-            client.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes new keys on demand, and is not there")
