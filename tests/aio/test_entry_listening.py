@@ -30,7 +30,6 @@ def test_each_kind_of_change_is_told_once(cluster: LocalCluster, official: Any) 
     async def run() -> None:
         theirs = official.get_map("heard").blocking()
         async with Client(cluster.client_addresses()) as client:
-            await connected(client)
             ours = client.map("heard")
             called: list[EntryChange] = []
             async with await ours.listen() as all_of_it, await ours.listen(key="b") as one:

@@ -15,7 +15,7 @@ from holdfast.aio import BlockingClient, Client, NearCache, NearCacheOptions, Se
 from holdfast.aio.entry_listening import EntryListening
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.near_cache_feed import NearCacheFeed
-from holdfast.aio.subscriptions import Subscriptions
+from holdfast.aio.topic import TopicListening
 from holdfast.client_core.answer_stream import AnswerStream, OtherAnswer
 from holdfast.client_core.message_decoding import answer_in, read_members, read_owners, reader_of
 from holdfast.client_core.request_forms import CODES, GET, GET_ALL, SET, form
@@ -140,9 +140,8 @@ async def spoiled_events() -> None:
     client = Client()
     client.partition_count, client.route = 3, [None] * 3
     feed = NearCacheFeed("m", NearCache(NearCacheOptions(), time.monotonic), client)
-    listening = EntryListening(
-        "m", None, Serializers().load, Subscriptions(), unheard, 10, include_value=True
-    )
+    listening = EntryListening("m", client, unheard, 10)
+    messages = TopicListening("t", client, unheard, 10)
     line = MemberLine(1000, unheard, unheard)
     key = data(STORED)
     uuids = frame(bytes(34))
@@ -161,6 +160,10 @@ async def spoiled_events() -> None:
             message(
                 [event(0x011902, 1, struct.pack("<i17si", 1, bytes(17), 1)), key, key, data(None), data(None)]
             ),
+        ),
+        (
+            lambda whole: messages.heard(line, 0x040202, whole),
+            message([event(0x040202, 1, struct.pack("<q17s", 1, bytes(17))), key]),
         ),
         (
             lambda whole: read_owners(reader_of(whole), 3),

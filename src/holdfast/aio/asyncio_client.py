@@ -32,6 +32,7 @@ from holdfast.aio.queue import Queue
 from holdfast.aio.queue_takers import QueueTakers
 from holdfast.aio.ringbuffer import Ringbuffer
 from holdfast.aio.subscriptions import Subscriptions
+from holdfast.aio.topic import Topic
 from holdfast.client_core.answer_stream import OtherAnswer
 from holdfast.client_core.message_decoding import (
     NotAnswered,
@@ -62,6 +63,8 @@ VIEWER_SILENCE_S = 7.0
 """After so long without any answer from the viewer, another connection becomes the viewer. Longer than `PING_AFTER_S`,
 and not than `cluster.suspect_after_ms`, so that the removal of a member that hangs is heard at once.
 """
+ALL_CONNECTED_S = 5.0
+"""How long a listener that begins waits for connections to all members: one may have crashed just now."""
 REPAIR_S = 60.0
 """Interval of the check of near caches for lost invalidations."""
 _VIEW, _PING = form(CLUSTER_VIEW, b"\0", alone=True), form(PING, b"", alone=True)
@@ -216,6 +219,10 @@ class Client:
     def ringbuffer(self, name: str) -> Ringbuffer[Any]:
         """The ringbuffer of this name; its first item creates it. Raises ConfigError for an invalid name."""
         return Ringbuffer(self, name)
+
+    def topic(self, name: str) -> Topic[Any]:
+        """The topic of this name. Raises ConfigError for an invalid name."""
+        return Topic(self, name)
 
     def near_cache(self, name: str) -> NearCache | None:
         feed = self._feeds.get(name)
@@ -411,6 +418,13 @@ class Client:
         for feed in self._feeds.values():
             feed.rerouted()
         self._wake()
+
+    async def wait_connected(self) -> None:
+        """Wait for a connection to each member, at most `ALL_CONNECTED_S`: a listener misses the events of others."""
+        now = asyncio.get_running_loop().time
+        until_s = now() + ALL_CONNECTED_S
+        while not self._closed and self._members.keys() - self._lines.keys() and now() < until_s:
+            await self._wait_changed(until_s - now())
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from mmh3 import mmh3_32_sintdigest as murmur3
 
 from holdfast.aio.entry_listening import EntryListening
+from holdfast.aio.event_listening import KEEP, Listened
 from holdfast.aio.map_lock import MapLock, owned_form
 from holdfast.aio.member_line import MemberLine
-from holdfast.aio.subscriptions import Subscriptions
 from holdfast.client_core import message_decoding as views
 from holdfast.client_core import request_forms as forms
 from holdfast.client_core.answer_stream import OtherAnswer
@@ -27,7 +27,6 @@ from holdfast.core.model.keys import LOWEST_INT32, SEED, partition_of, partition
 from holdfast.core.model.operations import LIFETIME_MS_MAX, MAP_NAME_MAX
 from holdfast.errors import ConfigError, ProtocolError, raise_worst
 from holdfast.serialization.entry_changes import EntryChange
-from holdfast.serialization.serializers import Serializers
 from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, LONG, data, message, text
 from holdfast.wire.values import STRING
 
@@ -44,10 +43,8 @@ PIECE_BYTES = 1 << 20
 """Keys, and bytes, of one request about several entries."""
 
 
-class Asking(Protocol):
+class Asking(Listened, Protocol):
     route: list[MemberLine | None]
-    serializers: Serializers
-    subscriptions: Subscriptions
 
     @property
     def partition_count(self) -> int: ...
@@ -57,8 +54,6 @@ class Asking(Protocol):
 
     async def ask_each(self, form: RequestForm, asked: Sequence[tuple[int, bytes]]) -> list[Any]:
         """See `Client.ask_each`."""
-
-    def lines(self) -> list[MemberLine]: ...
 
     def next_thread(self) -> int:
         """See `Client.next_thread`."""
@@ -371,7 +366,7 @@ class Map(Generic[K, V]):
         *,
         key: K | None = None,
         include_value: bool = True,
-        keep: int = 10_000,
+        keep: int = KEEP,
     ) -> EntryListening:
         """Listen to changes from now on: `heard` is called with each change, or they are iterated over.
 
@@ -379,17 +374,9 @@ class Map(Generic[K, V]):
         wait for iteration. See `EntryListening`.
         """
         stored = None if key is None else self._dump(key)
-        listening = EntryListening(
-            self.name,
-            stored,
-            self._load,
-            self._client.subscriptions,
-            heard,
-            keep,
-            include_value=include_value,
-        )
-        await self._client.subscriptions.begin(listening, self._client.lines())
-        return listening
+        return await EntryListening(
+            self.name, self._client, heard, keep, key=stored, include_value=include_value
+        ).begin()
 
     def _partition(self, stored: bytes) -> int:
         count = self._client.partition_count

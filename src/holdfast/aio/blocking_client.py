@@ -12,14 +12,23 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from holdfast.aio.asyncio_client import SILENCE_S, Client
 from holdfast.aio.asyncio_map import Map
+from holdfast.aio.blocking_structures import (
+    BlockingListening,
+    BlockingMapLock,
+    BlockingQueue,
+    BlockingRingbuffer,
+    BlockingTopic,
+    Run,
+)
 from holdfast.aio.direct_line import DirectLine, DirectLines
-from holdfast.aio.entry_listening import EntryListening
+from holdfast.aio.event_listening import KEEP
+from holdfast.aio.map_lock import Asking as Locking
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.client_core.near_cache import NearCache, NearCacheOptions
@@ -74,6 +83,9 @@ class _Direct:
 
     def lines(self) -> list[MemberLine]:
         return []
+
+    async def wait_connected(self) -> None:
+        """Maps of the event loop have the listeners."""
 
     def next_thread(self) -> int:
         return self._client.next_thread()
@@ -280,50 +292,35 @@ class BlockingClient:
     def map(self, name: str) -> BlockingMap[Any, Any]:
         """The map of this name; its first write creates it."""
         of_loop = self._client.map(name)
-        return BlockingMap(of_loop, Map(self._direct, name, of_loop.near_cache), self._run)
+        return BlockingMap(of_loop, Map(self._direct, name, of_loop.near_cache), self._direct, self._run)
+
+    def queue(self, name: str) -> BlockingQueue[Any]:
+        """The queue of this name; its first item creates it. Raises ConfigError for an invalid name."""
+        return BlockingQueue(self._run(_made(self._client.queue, name)), self._run)
+
+    def ringbuffer(self, name: str) -> BlockingRingbuffer[Any]:
+        """The ringbuffer of this name; its first item creates it. Raises ConfigError for an invalid name."""
+        return BlockingRingbuffer(self._client.ringbuffer(name), self._run)
+
+    def topic(self, name: str) -> BlockingTopic[Any]:
+        """The topic of this name. Raises ConfigError for an invalid name."""
+        return BlockingTopic(self._client.topic(name), self._run)
 
 
-class BlockingListening:
-    def __init__(self, listening: EntryListening, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._listening = listening
-        self._run = run
-
-    def __iter__(self) -> Iterator[EntryChange]:
-        while True:
-            try:
-                yield self._run(self._next())
-            except (_Ended, NotReady):
-                return
-
-    async def _next(self) -> EntryChange:
-        try:
-            return await anext(self._listening)
-        except StopAsyncIteration:
-            raise _Ended from None
-
-    def close(self) -> None:
-        self._run(self._listening.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Ended(HoldfastError): ...
+async def _made(make: Callable[[str], T], name: str) -> T:
+    """Made in the thread of the loop, where the tasks of queues run."""
+    return make(name)
 
 
 class BlockingMap(Generic[K, V]):
     """A map for threads. Methods and errors are those of `Map`."""
 
-    def __init__(
-        self, of_loop: Map[K, V], direct: Map[K, V], run: Callable[[Coroutine[Any, Any, Any]], Any]
-    ) -> None:
-        """`direct`: for requests about one entry; `of_loop`: for all others, run by `run`."""
+    def __init__(self, of_loop: Map[K, V], direct: Map[K, V], client: Locking, run: Run) -> None:
+        """`direct`: for requests about one entry, which `client` sends; `of_loop`: for all others, run by `run`."""
         self.name = of_loop.name
         self._map = of_loop
         self._direct = direct
+        self._client = client
         self._run = run
 
     @property
@@ -402,14 +399,30 @@ class BlockingMap(Generic[K, V]):
     def clear(self) -> None:
         self._run(self._map.clear())
 
+    # -- locks
+
+    def lock(self, key: K, *, lease_s: float | None = None) -> BlockingMapLock:
+        """A lock on the entry of this key, for `with`. The thread that enters the block owns it. See `Map.lock`."""
+        return BlockingMapLock(self._map.lock(key, lease_s=lease_s), self._client, self._run)
+
+    def try_lock(self, key: K, *, timeout_s: float = 0, lease_s: float | None = None) -> BlockingMapLock:
+        """See `Map.try_lock`."""
+        lock = self._map.try_lock(key, timeout_s=timeout_s, lease_s=lease_s)
+        return BlockingMapLock(lock, self._client, self._run)
+
+    def is_locked(self, key: K) -> bool:
+        return bool(self._run(self._map.is_locked(key)))
+
+    # -- listening
+
     def listen(
         self,
         heard: Callable[[EntryChange], None] | None = None,
         *,
         key: K | None = None,
         include_value: bool = True,
-        keep: int = 10_000,
-    ) -> BlockingListening:
+        keep: int = KEEP,
+    ) -> BlockingListening[EntryChange]:
         """See `Map.listen`. `heard` is called in the client's own thread and must not call the client."""
         listening = self._run(self._map.listen(heard, key=key, include_value=include_value, keep=keep))
         return BlockingListening(listening, self._run)

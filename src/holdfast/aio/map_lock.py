@@ -40,19 +40,28 @@ class Asking(Protocol):
         """See `Client.next_thread`."""
 
 
-class _Owner:
-    def __init__(self, client: Asking) -> None:
+class LockOwner:
+    def __init__(self, client: Asking, task: object) -> None:
+        """`task`: the task or the thread that entered the block."""
         self.client = client
-        self.task = asyncio.current_task()
+        self.task = task
         self.thread = LONG.pack(client.next_thread())
 
 
-_owner: ContextVar[_Owner | None] = ContextVar("holdfast.aio owner of locks", default=None)
+lock_owner: ContextVar[LockOwner | None] = ContextVar("holdfast.aio owner of locks", default=None)
+
+
+def owner_now(client: Asking, task: object) -> LockOwner:
+    """The owner of the outermost lock of this task or thread, or a new one."""
+    outer = lock_owner.get()
+    if outer is not None and outer.client is client and outer.task is task:
+        return outer
+    return LockOwner(client, task)
 
 
 def owned_form(form: RequestForm, client: object) -> RequestForm:
     """The form of a write, for the thread of the locks that this task has."""
-    owner = _owner.get()
+    owner = lock_owner.get()
     if owner is None or owner.client is not client or form.kind not in _NAMES_THREAD:
         return form
     return replace(form, goes_on=owner.thread + form.goes_on[len(THREAD) :])
@@ -78,35 +87,24 @@ class MapLock:
         self._partition = partition
         self._lease = _NO_LEASE if lease_s is None else _milliseconds("lease_s", lease_s, 0.001)
         self._timeout = None if timeout_s is None else _milliseconds("timeout_s", timeout_s, 0)
-        self._owner: _Owner | None = None
-        self._outer: _Owner | None = None
+        self._owner: LockOwner | None = None
+        self._outer: LockOwner | None = None
         self._locked = False
 
     async def __aenter__(self) -> bool:
         """Returns whether the entry is locked. Raises Refused, Unknown."""
         if self._owner is not None:
             raise Refused("the lock is in use: make another one with `lock` or `try_lock`")
-        self._outer = _owner.get()
-        owner = self._owner = self._owner_now()
-        acquiring = asyncio.ensure_future(self._acquire(owner))
+        self._outer = lock_owner.get()
+        owner = self._owner = owner_now(self._client, asyncio.current_task())
         try:
-            self._locked = await asyncio.shield(acquiring)
-        except asyncio.CancelledError:
-            _go_on(self._release_late(acquiring, owner))
-            self._owner = None
-            raise
+            self._locked = await self.acquire(owner)
         except BaseException:
             self._owner = None
             raise
         if self._locked:
-            _owner.set(owner)
+            lock_owner.set(owner)
         return self._locked
-
-    def _owner_now(self) -> _Owner:
-        outer = self._outer
-        if outer is not None and outer.client is self._client and outer.task is asyncio.current_task():
-            return outer
-        return _Owner(self._client)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raises Refused if the lease has ended."""
@@ -114,14 +112,27 @@ class MapLock:
         if not self._locked or owner is None:
             return
         self._locked = False
-        _owner.set(self._outer)
+        lock_owner.set(self._outer)
         try:
-            await asyncio.shield(_go_on(self._release(owner)))
+            await self.release(owner)
         except HoldfastError:
             if error is None:
                 raise
 
-    async def _acquire(self, owner: _Owner) -> bool:
+    async def acquire(self, owner: LockOwner) -> bool:
+        """Lock for this owner; if it is cancelled, release the lock when it comes. Raises Refused, Unknown."""
+        acquiring = asyncio.ensure_future(self._acquire(owner))
+        try:
+            return await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            _go_on(self._release_late(acquiring, owner))
+            raise
+
+    async def release(self, owner: LockOwner) -> None:
+        """Release to the end, even if it is cancelled. Raises Refused if the lease has ended."""
+        await asyncio.shield(_go_on(self._release(owner)))
+
+    async def _acquire(self, owner: LockOwner) -> bool:
         reference = LONG.pack(next(_references))
         if self._timeout is None:
             await self._ask(forms.LOCK, owner.thread + self._lease + reference)
@@ -129,7 +140,7 @@ class MapLock:
         fixed = owner.thread + self._lease + self._timeout + reference
         return truth(await self._ask(forms.TRY_LOCK, fixed))
 
-    async def _release(self, owner: _Owner) -> None:
+    async def _release(self, owner: LockOwner) -> None:
         fixed = owner.thread + LONG.pack(next(_references))
         try:
             await self._ask(forms.UNLOCK, fixed)
@@ -140,7 +151,7 @@ class MapLock:
             except Refused:
                 pass
 
-    async def _release_late(self, acquiring: asyncio.Task[bool], owner: _Owner) -> None:
+    async def _release_late(self, acquiring: asyncio.Task[bool], owner: LockOwner) -> None:
         try:
             if await acquiring:
                 await self._release(owner)

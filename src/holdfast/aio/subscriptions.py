@@ -6,12 +6,12 @@ registered; the subscriber learns of that gap by `begun(again=True)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from holdfast.aio.member_line import MemberLine
 from holdfast.client_core.message_decoding import answer_in, uuid_in
-from holdfast.client_core.request_forms import UNLISTEN, RequestForm, form
+from holdfast.client_core.request_forms import RequestForm, form
 from holdfast.client_core.retries import in_words
 from holdfast.errors import HoldfastError
 from holdfast.wire.hazelcast.hazelcast_frames import message, text
@@ -100,14 +100,14 @@ class Subscriptions:
         for subscriber in subscribers:
             subscriber.closed()
 
-    async def end(self, subscriber: Subscriber, name: str, failed: Callable[[Exception], None]) -> None:
-        """A member that cannot be reached forgets the registration with its connection."""
+    async def end(self, subscriber: Subscriber, unlisten: int, name: str) -> None:
+        """`unlisten`: the kind of the request. A member that cannot be reached forgets the registration with its
+        connection.
+        """
         for line, (correlation, registration) in self._ids.pop(subscriber, {}).items():
             line.unlisten(correlation)
             if not registration:
                 continue
-            try:
-                _, future = line.begin(form(UNLISTEN, registration), -1, message([text(name)]))
+            with suppress(HoldfastError):
+                _, future = line.begin(form(unlisten, registration), -1, message([text(name)]))
                 await future
-            except HoldfastError as error:
-                failed(error)

@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
