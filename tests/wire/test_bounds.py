@@ -16,7 +16,7 @@ from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Puts, Record, pack_puts
 from holdfast.core.model.sync_request import Base, Demand
-from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.model.views import FilesGone, MemberInfo, View
 from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.store.request_ids import mark_of, naming
 from holdfast.engine.link import Link
@@ -55,6 +55,7 @@ GOOD: list[m.Message] = [
     m.ResetLost(1, [0, 6], ["default", "m"]),
     m.BaselineWanted(1, "", ["a", "b"], -1),
     m.JoinRequest(INFO, "dev", {}, baseline=BASELINE),
+    m.JoinRequest(INFO, "dev", {}, gone=FilesGone(3, {"files": 2})),
     m.ViewDecided(replace(VIEW, baseline=BASELINE)),  # type: ignore[arg-type]
     m.TableOffer(
         1, 1, 0, [(6, Assignment(1, (ANNA,)))], [News((1, 1), Kind.LOST, loss=Loss(0, 0, False, []))]
@@ -106,6 +107,8 @@ NONSENSE: list[m.Message] = [
             {"name": "n" * 5000},
         )
     ),
+    m.JoinRequest(INFO, "dev", {}, gone=FilesGone(3, {"files": -1})),
+    m.JoinRequest(INFO, "dev", {}, gone=FilesGone(-3, {})),
     m.Heartbeat(ANNA, 1, -1),
     m.Heartbeat(MemberId("nobody"), 1, 1),
     m.ViewDecided(replace(VIEW, number=1 << 31)),  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts, Record, after_wait, rest_of
 from holdfast.core.model.sync_request import Demand, How
-from holdfast.core.model.views import ClusterState, FilesSeen, Intent, MemberInfo, Room, View
+from holdfast.core.model.views import ClusterState, FilesGone, FilesSeen, Intent, MemberInfo, Room, View
 from holdfast.core.raft.raft_messages import RaftMessage
 
 Ballot = tuple[int, str]
@@ -42,6 +42,8 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Changed at run time there, as far as it knows."""
     metastore: MetastoreFounding | None = None
     """The founding of the metastore there, as far as it knows."""
+    gone: FilesGone | None = None
+    """Former members there; None: the sender does not know them, because its last view is that of a recovering cluster."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):

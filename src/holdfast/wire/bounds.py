@@ -538,6 +538,8 @@ def _join(message: m.JoinRequest, _: int) -> None:
         _baseline(message.baseline)
     _map_changes(message.maps)
     _founding(message.metastore)
+    if message.gone is not None:
+        _numbers(message.gone.number, *message.gone.stores.values())
 
 
 def _joined(message: m.JoinAnswer, _: int) -> None:

@@ -12,14 +12,14 @@ from holdfast.core.membership import admission
 from holdfast.core.membership.admission import CANDIDATE_NS, Admission
 from holdfast.core.membership.failure_detector import FailureDetector
 from holdfast.core.membership.identity import Timing
-from holdfast.core.membership.known_files import KnownFiles
+from holdfast.core.membership.known_files import KnownFiles, files_gone
 from holdfast.core.messages import JoinRequest
 from holdfast.core.model.baseline import Baseline, BaselineMember
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.levels import STARTS_METASTORE, FeatureLevels
 from holdfast.core.model.map_changes import MapChanges
 from holdfast.core.model.metastore_founding import MetastoreFounding
-from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, MemberInfo, View
+from holdfast.core.model.views import ClusterState, FilesGone, FilesProof, FilesSeen, MemberInfo, View
 
 TIMING = Timing(heartbeat_ns=1000, suspect_after_ns=5000)
 
@@ -226,6 +226,38 @@ def test_a_recovering_cluster_takes_the_newest_that_its_members_know() -> None:
     assert candidates.known_founding(now, [A, D]) is None
     own = view(A, metastore=other, recovering=True)
     assert candidates.known_founding(own, members) == other, "the view has one"
+
+
+@pytest.mark.rule("membership/F-6")
+def test_files_of_members_that_were_gone_before_the_stop_are_not_awaited() -> None:
+    """A forms the cluster from an older view."""
+    lost = info("d", store="files-d", life=4, incarnation=3)
+    staying = info("c", store="files-c")
+    recovering = view(A, missing=[lost, staying], recovering=True)
+
+    def awaited(number: int, incarnation: int, *members: MemberInfo) -> list[MemberInfo]:
+        candidates = Admission()
+        candidates.ask(B, 0, gone=FilesGone(number, {"files-d": incarnation}))
+        return candidates.awaited(recovering, list(members))
+
+    assert awaited(9, 3, A, B) == [staying]
+    assert awaited(9, 3, A) == [lost, staying], "B is not admitted yet"
+    assert awaited(3, 3, A, B) == [lost, staying], "it was admitted later"
+    assert awaited(9, 2, A, B) == [lost, staying], "it has come back since then"
+    candidates = Admission()
+    candidates.ask(B, 0, gone=FilesGone(9, {}))
+    assert candidates.awaited(recovering, [A, B]) == [lost, staying], "B does not know these files"
+    candidates.forget(CANDIDATE_NS + 1)
+    assert not candidates._gone
+
+
+@pytest.mark.rule("membership/F-6")
+def test_a_settled_view_knows_the_files_that_are_gone() -> None:
+    stores = {"files-c": FilesSeen(2, "t"), "files-d": FilesSeen(3, "u"), "files-e": FilesSeen(4, "v")}
+    now = view(A, info("c", store="files-c"), missing=[info("d", store="files-d")], stores=stores)
+    assert files_gone(now) == FilesGone(now.number, {"files-e": 4})
+    assert files_gone(msgspec.structs.replace(now, recovering=True)) is None
+    assert files_gone(None) is None
 
 
 def test_a_running_cluster_knows_best() -> None:

@@ -39,7 +39,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND, Address
 from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.model.map_changes import MapChanges
 from holdfast.core.model.metastore_founding import MetastoreFounding
-from holdfast.core.model.views import FilesProof, FilesSeen, View
+from holdfast.core.model.views import FilesGone, FilesProof, FilesSeen, View
 
 # -- looking for the cluster
 
@@ -197,6 +197,7 @@ def test_it_tells_what_its_files_know() -> None:
     one.membership.on_timer("join")
     ((_, request), _) = one.datagram_received(JoinRequest)
     assert (request.cluster_id, request.stores) == ("old", {"more": FilesSeen(2, "t")})
+    assert request.gone == FilesGone(8, {"more": 2})
     assert request.info == who
     one.membership.durable(9)
     one.membership.on_timer("join")

@@ -13,14 +13,14 @@ import msgspec
 
 from holdfast.core.membership.failure_detector import FailureDetector
 from holdfast.core.membership.identity import Timing
-from holdfast.core.membership.known_files import KnownFiles, is_behind
+from holdfast.core.membership.known_files import KnownFiles, is_behind, is_gone
 from holdfast.core.messages import JoinRequest
 from holdfast.core.model.baseline import Baseline, is_beginning
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.levels import LOWEST, STARTS_METASTORE, FeatureLevels
 from holdfast.core.model.map_changes import MapChanges, without_changed
 from holdfast.core.model.metastore_founding import MetastoreFounding
-from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.model.views import FilesGone, MemberInfo, View
 
 NOT_SET = "not set"
 SERVICE = re.compile(r"services\.(.+)\.(\w+)$")
@@ -154,6 +154,7 @@ class Admission:
         """The highest level in force that each knows."""
         self._maps: dict[MemberId, MapChanges] = {}
         self._foundings: dict[MemberId, MetastoreFounding] = {}
+        self._gone: dict[MemberId, FilesGone] = {}
 
     def ask(
         self,
@@ -163,6 +164,7 @@ class Admission:
         level: int = LOWEST,
         maps: MapChanges = NO_CHANGES,
         metastore: MetastoreFounding | None = None,
+        gone: FilesGone | None = None,
     ) -> None:
         """Note a request, perhaps a repeated one. If two processes have one address, only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
@@ -173,6 +175,8 @@ class Admission:
         self._maps[info.uuid] = maps
         if metastore is not None:
             self._foundings[info.uuid] = metastore
+        if gone is not None:
+            self._gone[info.uuid] = gone
         assert len({home(other) for other, _ in self._asked.values()}) == len(self._asked), (
             "one at an address"
         )
@@ -226,6 +230,7 @@ class Admission:
         self._levels = {uuid: one for uuid, one in self._levels.items() if uuid in self._asked}
         self._maps = {uuid: one for uuid, one in self._maps.items() if uuid in self._asked}
         self._foundings = {uuid: one for uuid, one in self._foundings.items() if uuid in self._asked}
+        self._gone = {uuid: one for uuid, one in self._gone.items() if uuid in self._asked}
 
     def forgotten(self, now_ns: int) -> int:
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
@@ -249,6 +254,13 @@ class Admission:
             known = newest_maps(view, self._maps.get(info.uuid, NO_CHANGES))
             newest = known if known.version > newest.version else newest
         return newest
+
+    def awaited(self, view: View, members: list[MemberInfo]) -> list[MemberInfo]:
+        """Absent members of a recovering cluster whose files may hold acknowledged writes, if these members are
+        admitted. They may know that others have gone before the stop (membership/F-6).
+        """
+        known = [self._gone[info.uuid] for info in members if info.uuid in self._gone]
+        return [info for info in awaited(view, members) if not any(is_gone(info, one) for one in known)]
 
     def known_founding(self, view: View, members: list[MemberInfo]) -> MetastoreFounding | None:
         """If these members are admitted. While a stopped cluster recovers, one of them may know it from a view that the

@@ -16,7 +16,7 @@ from holdfast.core.effects import Stop
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.formation import Formation, baseline_of_before
-from holdfast.core.membership.known_files import stale_files_reason
+from holdfast.core.membership.known_files import files_gone, stale_files_reason
 from holdfast.core.membership.membership_status import (
     SEEKING,
     MembershipState,
@@ -91,6 +91,7 @@ class Joining:
             self._known_level() if cluster_id else LOWEST,
             self._known_maps() if cluster_id else MapChanges(),
             self._known_founding() if cluster_id else None,
+            files_gone(self._membership.last_view or self._membership.identity.seen) if cluster_id else None,
         )
         for address in targets:
             self._out.send_datagram(address, request)
@@ -237,7 +238,13 @@ class Joining:
             # A process with the files of a member asks again when that member is gone; a copy was rejected above.
             assert info.uuid != self._membership.me, "no member asks itself"
             self._candidates.ask(
-                info, self._out.now_ns, request.baseline, request.level, request.maps, request.metastore
+                info,
+                self._out.now_ns,
+                request.baseline,
+                request.level,
+                request.maps,
+                request.metastore,
+                request.gone,
             )
         return True
 

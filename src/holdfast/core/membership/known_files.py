@@ -13,6 +13,9 @@ acknowledged writes: B might become primary and serve yesterday's data.
 - membership/F-3: The process that forms a stopped cluster again knows only its own files. Each joining process reports
   what its files know, so old files, even those of the first process, are found before the table is made. Until then no
   life of that cluster counts as admitted.
+- membership/F-6: Files of a member that was gone before the stop are not awaited, whichever process forms the cluster
+  again. Example: A leaves. B crashes, its disk is lost, and C and D continue without it. All stop. A starts first, and
+  awaits B, C and D. Then C reports a later view, without B.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.core.model.ids import SECOND, MemberId
-from holdfast.core.model.views import FilesSeen, MemberInfo, View
+from holdfast.core.model.views import FilesGone, FilesSeen, MemberInfo, View
 
 WRITE_DOWN_NS = 2 * SECOND
 """Minimum interval at which positions of others are stored."""
@@ -47,6 +50,21 @@ def _later(one: FilesSeen, other: FilesSeen) -> bool:
 
 def seen_of(info: MemberInfo) -> FilesSeen:
     return FilesSeen(info.incarnation, info.proof.token, info.proof.reached)
+
+
+def files_gone(view: View | None) -> FilesGone | None:
+    """None: the view does not know them; in a recovering cluster, members may be missing that nobody has named yet."""
+    if view is None or view.recovering:
+        return None
+    here = {info.store for info in (*view.missing, *view.members)}
+    return FilesGone(
+        view.number, {store: seen.incarnation for store, seen in view.stores.items() if store not in here}
+    )
+
+
+def is_gone(info: MemberInfo, known: FilesGone) -> bool:
+    """membership/F-6: a view that is later than the admission of this member does not have it any more."""
+    return info.life <= known.number and known.stores.get(info.store, -1) >= info.incarnation
 
 
 def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:

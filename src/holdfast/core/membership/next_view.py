@@ -91,7 +91,7 @@ class NextView:
         baseline = self._baseline.wanted(view, members, left, recovering=recovering)
         missing = admission.missing(view, members) if state.frozen else []
         if recovering or not members:
-            missing = admission.awaited(view, members)
+            missing = self._candidates.awaited(view, members)
         level = self._level.wanted(view, members, missing)
         maps = self._maps.wanted(view, members)
         metastore = self._metastore.wanted(view, members, level)

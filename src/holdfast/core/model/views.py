@@ -129,6 +129,15 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
         return {**self.attributes, "name": self.name, "host": self.host, "group": self.group}
 
 
+class FilesGone(msgspec.Struct, frozen=True, array_like=True):
+    """Files of former members, as the last view of a process knows them."""
+
+    number: int
+    """Of the view."""
+    stores: dict[str, int]
+    """Incarnation of all files that are those of no member, and that it does not wait for."""
+
+
 def built(info: MemberInfo, version: str) -> MemberInfo:
     return msgspec.structs.replace(info, levels=OF_THIS_BUILD, version=version)
 
