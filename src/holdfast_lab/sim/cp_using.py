@@ -8,13 +8,13 @@ call under its id until its outcome is known, as Hazelcast clients do; only addi
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from msgspec.structs import replace
 
-from holdfast.core.cp.cp_entries import LongEntry, SemaphoreEntry, decode_entry
+from holdfast.core.cp.cp_entries import E, LockEntry, LongEntry, SemaphoreEntry, decode_entry
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.cp import (
     CpAnswer,
@@ -25,6 +25,7 @@ from holdfast.core.model.cp import (
     cp_request,
     decode_answer,
     map_of_group,
+    session_key,
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Outcome, Status
@@ -35,8 +36,20 @@ GROUP, NAME = "g", "x"
 USERS = 4
 PERMITS = 2
 TTL_MS = 86_400_000
-"""No session ends in a run: its holder could not know that others hold the same."""
+"""With it no session ends in a run."""
+SILENCES, MISSED_ANSWERS, LATE_CALLS, REPEATS = 0.06, 0.1, 0.6, 0.5
+HEARTBEATS = 4
+"""In each time to live."""
 WAITS_MS = (0, 0, 50, 2000)
+LATE_KINDS = (
+    CpStepKind.HEARTBEAT,
+    CpStepKind.LOCK,
+    CpStepKind.ACQUIRE,
+    CpStepKind.UNLOCK,
+    CpStepKind.RELEASE,
+)
+"""Calls in a session that has ended."""
+_ACQUIRING = (CpStepKind.LOCK, CpStepKind.ACQUIRE)
 PATIENCE_NS = 20 * SECOND
 """Longer than half of any call timeout, so that a waiting request is answered before."""
 
@@ -50,6 +63,26 @@ class Addition:
     rejected: bool = False
 
 
+class ClientSession:
+    """A session of the group, as its client knows it."""
+
+    __slots__ = ("ended_ns", "heard_ns", "number", "sure_ns")
+
+    def __init__(self, number: int, heard_ns: int, sure_ns: int) -> None:
+        self.number = number
+        self.heard_ns = heard_ns
+        """When the client sent the last heartbeat that was answered."""
+        self.sure_ns = sure_ns
+        """The session lives at least so long after a heartbeat."""
+        self.ended_ns = 0
+        """When the client knew that it has ended; 0: it has not."""
+
+    @property
+    def safe_ns(self) -> int:
+        """Until then nobody else can have what it holds."""
+        return self.heard_ns + self.sure_ns
+
+
 @dataclass(slots=True)
 class Holding:
     user: int
@@ -58,24 +91,50 @@ class Holding:
     until_ns: int = 0
     """When it began to release it; 0: not yet."""
     fence: int = 0
+    asked_ns: int = 0
+    """When it sent the request that was answered."""
+    session: ClientSession | None = None
+    """None: it does not end."""
+
+    @property
+    def end_ns(self) -> int:
+        """From then on others may hold it; 0: never."""
+        if self.session is None:
+            return self.until_ns
+        return min(self.until_ns or self.session.safe_ns, self.session.safe_ns)
 
 
 class CpUser:
-    """A client with a session, which makes one call after the other, each through any member."""
+    """A client with a session, which makes one call after the other, each through any member.
 
-    def __init__(self, index: int, world: World, cluster: Cluster) -> None:
+    With a short time to live it sends heartbeats, is silent at times for longer than that, and sometimes misses an
+    answer and repeats its call after the silence.
+    """
+
+    def __init__(
+        self, index: int, world: World, cluster: Cluster, ttl_ms: int = TTL_MS, *, clocks_err: bool = False
+    ) -> None:
         self._index = index
         self._world = world
         self._cluster = cluster
         self._random = random.Random(f"{world.seed}/cp user {index}")
+        self._ttl_ms = ttl_ms
+        self._sure_ns = ttl_ms * MILLISECOND // (2 if clocks_err else 1)
+        self._heartbeats = Heartbeats(self, world, cluster, index)
         self._calls = 0
-        self._session = 0
+        self._session: ClientSession | None = None
         self._step: CpStep | None = None
         """The call under way, which is repeated until its outcome is known."""
+        self._began_ns = 0
+        """When it was sent first."""
         self._attempt = 0
         self._addition: Addition | None = None
         self._holding: tuple[CpKind, Holding] | None = None
+        self._again: CpStep | None = None
+        """A call that was answered by the end of its session, and comes again in the next one."""
         self.running = True
+        self.silent = False
+        self.sessions: dict[int, ClientSession] = {}
         self.additions: list[Addition] = []
         self.holdings: dict[CpKind, list[Holding]] = {CpKind.LOCK: [], CpKind.SEMAPHORE: []}
 
@@ -83,21 +142,51 @@ class CpUser:
     def waiting(self) -> bool:
         return self._step is not None
 
+    @property
+    def is_short(self) -> bool:
+        return self._ttl_ms < TTL_MS
+
+    @property
+    def ttl_ns(self) -> int:
+        return self._ttl_ms * MILLISECOND
+
+    @property
+    def ended(self) -> int:
+        """Sessions that have ended."""
+        return sum(session.ended_ns > 0 for session in self.sessions.values())
+
     def start(self) -> None:
         self._world.after(self._random.randint(SECOND // 2, 3 * SECOND), self._next)
 
     def _next(self) -> None:
-        if self.running:
-            self._step = self._chosen()
-            self._ask()
+        if not self.running:
+            return
+        if self.is_short and self._random.random() < SILENCES:
+            self._be_silent(self._next)
+            return
+        self._step = self._chosen()
+        self._began_ns = self._world.now_ns
+        self._ask()
+
+    def _be_silent(self, then: Callable[[], None]) -> None:
+        self.silent = True
+
+        def awake() -> None:
+            self.silent = False
+            then()
+
+        self._world.after(self._random.randint(self.ttl_ns // 4, 3 * self.ttl_ns), awake)
 
     def _chosen(self) -> CpStep:
         draw = self._random
         self._calls += 1
-        if not self._session:
-            return CpStep(CpStepKind.CREATE_SESSION, TTL_MS)
+        if self._session is None:
+            return self._without_session()
+        if self._again is not None:
+            again, self._again = replace(self._again, session=self._session.number), None
+            return again
         uid = b"%08d%08d" % (self._index, self._calls)
-        owned = CpStep(CpStepKind.UNLOCK, 1, session=self._session, thread=1, uid=uid)
+        owned = CpStep(CpStepKind.UNLOCK, 1, session=self._session.number, thread=1, uid=uid)
         if self._holding is not None:
             kind, holding = self._holding
             holding.until_ns = self._world.now_ns
@@ -113,6 +202,13 @@ class CpUser:
             return CpStep(which, PERMITS)
         return replace(owned, kind=which, wait_ms=draw.choice(WAITS_MS))
 
+    def _without_session(self) -> CpStep:
+        if self.sessions and self._random.random() < LATE_CALLS:
+            uid = b"%08d%08d" % (self._index, self._calls)
+            kind = self._random.choice(LATE_KINDS)
+            return CpStep(kind, 1, session=max(self.sessions), thread=1, uid=uid)
+        return CpStep(CpStepKind.CREATE_SESSION, self._ttl_ms)
+
     def _ask(self) -> None:
         step, living = self._step, self._cluster.living()
         assert step is not None, "a call is under way"
@@ -120,20 +216,12 @@ class CpUser:
             self._world.after(SECOND, self._ask)
             return
         self._attempt += 1
-        request = cp_request(GROUP, self._cluster.settings.partitions.count, step, NAME)
+        attempt, asked_ns = self._attempt, self._world.now_ns
         process = self._random.choice(living)
-        attempt = self._attempt
-        process.whenever_awake(lambda: self._send(process, partial(process.driver.execute, request), attempt))
-        self._world.after(PATIENCE_NS, partial(self._finish, attempt, None))
+        ask(self._world, self._cluster, process, step, lambda got: self._finish(attempt, asked_ns, got))
+        self._world.after(PATIENCE_NS, partial(self._finish, attempt, asked_ns, None))
 
-    def _send(self, process: Process, execute: partial[None], attempt: int) -> None:
-        def done(outcome: Outcome) -> None:
-            if not process.dead:
-                self._world.after(MILLISECOND, partial(self._finish, attempt, outcome))
-
-        process.step(partial(execute, done))
-
-    def _finish(self, attempt: int, outcome: Outcome | None) -> None:
+    def _finish(self, attempt: int, asked_ns: int, outcome: Outcome | None) -> None:
         step = self._step
         if attempt != self._attempt or step is None:
             return
@@ -150,7 +238,10 @@ class CpUser:
         else:
             assert outcome is not None
             assert isinstance(outcome.value, bytes)
-            self._done(step, decode_answer(outcome.value))
+            if self.is_short and step.kind in _ACQUIRING and self._random.random() < MISSED_ANSWERS:
+                self._be_silent(self._ask)
+                return
+            self._done(step, asked_ns, decode_answer(outcome.value))
         self._step = None
         self._world.after(self._random.randint(5 * MILLISECOND, 60 * MILLISECOND), self._next)
 
@@ -164,19 +255,100 @@ class CpUser:
             addition.former = decode_answer(outcome.value).number
         addition.rejected = status not in (Status.OK, Status.UNKNOWN)
 
-    def _done(self, step: CpStep, answer: CpAnswer) -> None:
+    def _done(self, step: CpStep, asked_ns: int, answer: CpAnswer) -> None:
         if step.kind is CpStepKind.CREATE_SESSION:
-            self._session = answer.number
-        elif step.kind in (CpStepKind.UNLOCK, CpStepKind.RELEASE):
+            session = ClientSession(answer.number, asked_ns, self._sure_ns)
+            self._session = self.sessions[session.number] = session
+            if self.is_short:
+                self._heartbeats.begin(session)
+            return
+        used = self.sessions.get(step.session)
+        if used is not None:
+            self._check_ended(used, step, asked_ns, answer)
+            if answer.fate is CpFate.NO_SESSION:
+                self.on_ended(used)
+                self._again = step if step.kind in _ACQUIRING and self._random.random() < REPEATS else None
+                return
+        if step.kind in (CpStepKind.UNLOCK, CpStepKind.RELEASE):
             self._holding = None
-            if answer.fate is not CpFate.DONE:
+            if answer.fate is not CpFate.DONE and not (used and used.ended_ns):
                 self._world.failures.append(f"cp: user {self._index} could not release: {answer.fate.name}")
-        elif step.kind in (CpStepKind.LOCK, CpStepKind.ACQUIRE) and answer.number:
+        elif step.kind in _ACQUIRING and answer.fate is CpFate.DONE and answer.number:
             kind = CpKind.LOCK if step.kind is CpStepKind.LOCK else CpKind.SEMAPHORE
             fence = answer.number if kind is CpKind.LOCK else 0
-            holding = Holding(self._index, self._world.now_ns, fence=fence)
+            holding = Holding(self._index, self._world.now_ns, fence=fence, asked_ns=asked_ns, session=used)
             self.holdings[kind].append(holding)
-            self._holding = kind, holding
+            if self._session is used:
+                self._holding = kind, holding
+
+    def _check_ended(self, session: ClientSession, step: CpStep, asked_ns: int, answer: CpAnswer) -> None:
+        """The answer to a call that began after its session had ended says so. One that acquired something says so
+        also if it began before and is repeated.
+        """
+        sent_ns = asked_ns if step.kind in _ACQUIRING else self._began_ns
+        if session.ended_ns and sent_ns > session.ended_ns and answer.fate is not CpFate.NO_SESSION:
+            self._world.failures.append(
+                f"cp: {step.kind.name} was answered {answer.fate.name} after session {session.number} had ended"
+            )
+
+    def on_ended(self, session: ClientSession) -> None:
+        """A call was answered by that."""
+        if self._world.now_ns < session.safe_ns:
+            early_s = (session.safe_ns - self._world.now_ns) / SECOND
+            self._world.failures.append(f"cp: session {session.number} was closed {early_s:.1f} s too early")
+        session.ended_ns = session.ended_ns or self._world.now_ns
+        if self._session is session:
+            self._session = self._holding = None
+
+
+class Heartbeats:
+    """Sends those of one user while it is not silent."""
+
+    def __init__(self, user: CpUser, world: World, cluster: Cluster, index: int) -> None:
+        self._user = user
+        self._world = world
+        self._cluster = cluster
+        self._random = random.Random(f"{world.seed}/cp heartbeats {index}")
+
+    def begin(self, session: ClientSession) -> None:
+        self._world.after(self._user.ttl_ns // HEARTBEATS, partial(self._beat, session))
+
+    def _beat(self, session: ClientSession) -> None:
+        if session.ended_ns or not self._user.running:
+            return
+        living = self._cluster.living()
+        if living and not self._user.silent:
+            step = CpStep(CpStepKind.HEARTBEAT, session=session.number)
+            sent_ns = self._world.now_ns
+            process = self._random.choice(living)
+            ask(self._world, self._cluster, process, step, lambda got: self._heard(session, sent_ns, got))
+        self.begin(session)
+
+    def _heard(self, session: ClientSession, sent_ns: int, outcome: Outcome) -> None:
+        if outcome.status is not Status.OK:
+            return
+        assert isinstance(outcome.value, bytes)
+        if decode_answer(outcome.value).fate is CpFate.NO_SESSION:
+            self._user.on_ended(session)
+            return
+        session.heard_ns = max(session.heard_ns, sent_ns)
+        if session.ended_ns and sent_ns > session.ended_ns:
+            self._world.failures.append(
+                f"cp: a heartbeat of session {session.number} was taken after its end"
+            )
+
+
+def ask(
+    world: World, cluster: Cluster, process: Process, step: CpStep, then: Callable[[Outcome], None]
+) -> None:
+    """Through this process. There may be no answer."""
+    request = cp_request(GROUP, cluster.settings.partitions.count, step, NAME)
+
+    def done(outcome: Outcome) -> None:
+        if not process.dead:
+            world.after(MILLISECOND, partial(then, outcome))
+
+    process.whenever_awake(lambda: process.step(partial(process.driver.execute, request, done)))
 
 
 def judge(members: Sequence[MemberView], users: Sequence[CpUser], lost: Collection[int] = ()) -> list[str]:
@@ -192,15 +364,38 @@ def judge(members: Sequence[MemberView], users: Sequence[CpUser], lost: Collecti
         return [f"cp: {len(led)} members serve the group"]
     held = led[0].copy.maps.get(name)
     entries = held.state.entries if held is not None else {}
-    value = decode_entry(LongEntry, entries.get(CpKind.ATOMIC_LONG.key(NAME))).value
-    semaphore = decode_entry(SemaphoreEntry, entries.get(CpKind.SEMAPHORE.key(NAME)))
-    problems = judge_counter([one for user in users for one in user.additions], value)
+    problems = judge_counter(
+        [one for user in users for one in user.additions],
+        _stored(entries, CpKind.ATOMIC_LONG, LongEntry).value,
+    )
     for kind, most in ((CpKind.LOCK, 1), (CpKind.SEMAPHORE, PERMITS)):
         problems += judge_holders(kind, [one for user in users for one in user.holdings[kind]], most)
+    problems += judge_left(entries, all_ended=any(user.is_short for user in users))
+    return [f"cp: {problem}" for problem in problems]
+
+
+def judge_left(entries: Mapping[bytes, bytes], *, all_ended: bool) -> list[str]:
+    """Errors in what is stored. `all_ended`: the clients have been silent for long."""
+    lock = _stored(entries, CpKind.LOCK, LockEntry)
+    semaphore = _stored(entries, CpKind.SEMAPHORE, SemaphoreEntry)
     together = semaphore.available + sum(semaphore.held.values())
+    problems = []
     if semaphore.is_initialised and together != PERMITS:
         problems.append(f"the semaphore has {together} permits, and not {PERMITS}")
-    return [f"cp: {problem}" for problem in problems]
+    holders = {*semaphore.held, *((lock.session,) if lock.uids else ())}
+    problems += [
+        f"session {session} has ended, and holds something"
+        for session in sorted(holders)
+        if session_key(session) not in entries
+    ]
+    left = sorted(key.decode() for key in entries if key.startswith(CpKind.SESSION.key()))
+    if all_ended and left:
+        problems.append(f"silent sessions were not closed: {', '.join(left)}")
+    return problems
+
+
+def _stored(entries: Mapping[bytes, bytes], kind: CpKind, entry: type[E]) -> E:
+    return decode_entry(entry, entries.get(kind.key(NAME)))
 
 
 def judge_counter(additions: Sequence[Addition], value: int) -> list[str]:
@@ -226,19 +421,27 @@ def judge_counter(additions: Sequence[Addition], value: int) -> list[str]:
 def judge_holders(kind: CpKind, holdings: Sequence[Holding], most: int) -> list[str]:
     problems = []
     events = sorted(
-        [(one.since_ns, 1, one) for one in holdings]
-        + [(one.until_ns, 0, one) for one in holdings if one.until_ns],
+        [(one.since_ns, 1, one) for one in holdings if not 0 < one.end_ns <= one.since_ns]
+        + [(one.end_ns, 0, one) for one in holdings if one.end_ns > one.since_ns],
         key=lambda event: event[:2],
     )
-    holders = newest = 0
-    for at_ns, begins, one in events:
+    holders = 0
+    for at_ns, begins, _ in events:
         holders += 1 if begins else -1
         if holders > most:
             problems.append(f"a {kind} has {holders} holders at {at_ns / SECOND:.3f} s")
-        if begins and kind is CpKind.LOCK:
-            if one.fence <= newest:
-                problems.append(f"fence {one.fence} was given after {newest}")
-            newest = max(newest, one.fence)
+    return problems + (_judge_fences(holdings) if kind is CpKind.LOCK else [])
+
+
+def _judge_fences(holdings: Sequence[Holding]) -> list[str]:
+    """A request that is sent when a fence is known gets a higher one, except for the owner of that fence."""
+    problems = []
+    known = sorted(holdings, key=lambda one: one.since_ns)
+    for one in known:
+        before = [other for other in known if other is not one and other.since_ns <= one.asked_ns]
+        newest = max(before, key=lambda other: other.fence, default=None)
+        if newest is not None and one.fence <= newest.fence:
+            problems.append(f"fence {one.fence} was given after {newest.fence}")
     return problems
 
 

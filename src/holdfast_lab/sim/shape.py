@@ -64,6 +64,10 @@ CP_SEEDS, CPS = 94_000, 0.5
 """In so many runs of seeds from this one on, there are CP objects; with a zone, half of these are in it."""
 
 
+SESSION_SEEDS, SHORT_SESSIONS, SESSION_TTLS_MS = 96_000, 0.6, (2000, 4000, 8000)
+"""In so many of these runs of seeds from this one on, the sessions of CP groups end while the run lasts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     hosts: int
@@ -105,6 +109,12 @@ class Shape:
     def has_cp(self, seed: int) -> bool:
         kept = not (self.zone_loss and self.settings.cp.raft_zone)
         return self._is_sound and kept and seed >= CP_SEEDS and random.Random(f"{seed}/cp").random() < CPS
+
+    def session_ttl_ms(self, seed: int) -> int:
+        """Time to live of sessions of CP groups; 0: they do not end in the run."""
+        draw = random.Random(f"{seed}/sessions")
+        short = seed >= SESSION_SEEDS and draw.random() < SHORT_SESSIONS
+        return draw.choice(SESSION_TTLS_MS) if short else 0
 
     def has_structures(self, seed: int) -> bool:
         """Whether the run has a ringbuffer, a counter and a generator of ids."""

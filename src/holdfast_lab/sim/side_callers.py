@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from holdfast.core.model.ids import SECOND
 from holdfast_lab.sim import cp_using, lock_user, queueing, structures, tally
 from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.cp_using import CpUser
@@ -46,12 +47,19 @@ class SideCallers:
 
     def problems(self, cluster: Cluster) -> list[str]:
         """Errors in a cluster at rest."""
+        self._let_sessions_end(cluster)
         members, lost = cluster.pictures(), {partition for partition, _ in cluster.lost}
         problems = tally.judge(members, self._tellers, lost) if self._tellers else []
         problems += lock_user.judge(self._lock_users, sorted(lost))
         problems += queueing.judge(members, self._queue_users, lost) if self._queue_users else []
         problems += structures.judge(members, self._structure_users, lost) if self._structure_users else []
         return problems + (cp_using.judge(members, self._cp_users, lost) if self._cp_users else [])
+
+    def _let_sessions_end(self, cluster: Cluster) -> None:
+        """A new leader waits a whole time to live before it closes any."""
+        short = [user.ttl_ns for user in self._cp_users if user.is_short]
+        if short:
+            cluster.world.run_until(cluster.world.now_ns + 3 * max(short) + 5 * SECOND)
 
     @property
     def figures(self) -> dict[str, int | float]:
@@ -63,6 +71,7 @@ class SideCallers:
         if self._lock_users:
             found["locks_held"] = sum(len(user.holds) for user in self._lock_users)
         if self._cp_users:
+            found["cp_sessions_ended"] = sum(user.ended for user in self._cp_users)
             found["cp_additions"] = sum(len(user.additions) for user in self._cp_users)
             found["cp_holdings"] = sum(
                 len(held) for user in self._cp_users for held in user.holdings.values()
@@ -89,7 +98,8 @@ def side_callers(world: World, cluster: Cluster, shape: Shape, tell_ns: int) -> 
     count = lock_user.USERS if shape.has_lock(world.seed) else 0
     lock_users = [LockUser(index, world, cluster) for index in range(count)]
     count = cp_using.USERS if shape.has_cp(world.seed) else 0
-    cp_users = [CpUser(index, world, cluster) for index in range(count)]
+    ttl_ms = shape.session_ttl_ms(world.seed) or cp_using.TTL_MS
+    cp_users = [CpUser(index, world, cluster, ttl_ms, clocks_err=shape.clocks) for index in range(count)]
     found = SideCallers(tellers, queue_users, structure_users, lock_users, cp_users)
     found.start()
     return found

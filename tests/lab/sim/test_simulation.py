@@ -69,6 +69,12 @@ def test_nothing_is_lost_diverges_or_hangs(seed: int) -> None:
     assert verdict.figures["writes_acknowledged"] > 0
 
 
+@pytest.mark.slow
+def test_files_that_are_gone_are_not_awaited_by_older_ones() -> None:
+    """A member that had left forms the stopped cluster again."""
+    assert simulate(5, journal="mixed").ok
+
+
 @pytest.mark.parametrize("seed", sampled([40_003, 40_001, 40_002], 3))
 def test_what_was_acknowledged_survives_when_everybody_loses_power(seed: int) -> None:
     verdict = simulate(seed, power_cuts=True)
