@@ -43,7 +43,7 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     metastore: MetastoreFounding | None = None
     """The founding of the metastore there, as far as it knows."""
     gone: FilesGone | None = None
-    """Former members there; None: the sender does not know them, because its last view is that of a recovering cluster."""
+    """Former members there; None: not known, because the sender's last view is that of a recovering cluster."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.cp import fenced_lock_steps, session_steps
+from holdfast.core.cp import cp_steps, fenced_lock_steps, semaphore_steps, session_steps
 from holdfast.core.cp.cp_entries import DESTROYED
-from holdfast.core.cp.cp_steps import decide_cp_step
+from holdfast.core.cp.cp_steps import answer_again, decide_cp_step
 from holdfast.core.cp.holdings_index import HoldingsIndex
 from holdfast.core.model.cp import (
     KIND_OF,
@@ -28,6 +28,7 @@ from holdfast.core.model.cp import (
     cp_problem,
     cp_request,
     decode_answer,
+    encode_answer,
     map_of_group,
 )
 from holdfast.core.model.decisions import Decision, Wait
@@ -35,6 +36,7 @@ from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.records import Record
 from holdfast.core.store.derived_index import index_of
 from holdfast.core.store.map_state import MapState
+from holdfast.core.store.replica import Replica
 
 GROUP = "g"
 K = CpStepKind
@@ -351,7 +353,8 @@ def test_replicas_release_the_same_objects_first() -> None:
     entries = group.state.entries
     backwards = HoldingsIndex(dict(reversed(list(entries.items()))))
     keys = [CpKind.LOCK.key(name) for name in "abc"]
-    assert HoldingsIndex(entries).of(a) == backwards.of(a) == keys
+    assert HoldingsIndex(entries).first(a, 3) == backwards.first(a, 3) == keys
+    assert backwards.first(a, 2) == keys[:2]
 
 
 @pytest.mark.rule("cp/S-2")
@@ -374,8 +377,8 @@ def test_a_closed_session_releases_all_that_it_holds(monkeypatch: pytest.MonkeyP
     assert rounds == 2
     assert [group.ask(K.OWNERSHIP, f"l{at}").numbers[1] for at in range(6)] == [0] * 6
     assert [group.number_of(K.AVAILABLE, f"s{at}") for at in range(6)] == [3] * 6
-    assert index_of(group.state, HoldingsIndex).of(a) == []
-    assert len(index_of(group.state, HoldingsIndex).of(b)) == 6
+    holdings = index_of(group.state, HoldingsIndex)
+    assert (holdings.count(a), holdings.count(b)) == (0, 6)
 
 
 @pytest.mark.rule("cp/S-2")
@@ -395,6 +398,59 @@ def test_one_step_releases_few_objects_with_many_holders(monkeypatch: pytest.Mon
         released.append(sum(group.number_of(K.AVAILABLE, name) for name in "xy") - before)
     assert released == [1, 1, 1, 1, 0, 0]
     assert not index_of(group.state, HoldingsIndex).sessions
+
+
+@pytest.mark.rule("cp/S-4")
+def test_a_session_is_closed_to_all_but_its_client() -> None:
+    group = Group()
+    mine: dict[str, Any] = {"session": group.number_of(K.CREATE_SESSION, number=1000, client=b"me")}
+    group.number_of(K.INIT_PERMITS, "s", number=2)
+    for other in (b"you", b"me too"):
+        for call, kind in enumerate((K.LOCK, K.UNLOCK, K.ACQUIRE, K.DRAIN, K.RELEASE, K.CHANGE_PERMITS)):
+            found = group.ask(kind, "s", **mine, thread=1, uid=uid(call), number=1, client=other)
+            assert found.fate is CpFate.NO_SESSION
+        assert group.ask(K.HEARTBEAT, **mine, client=other).fate is CpFate.NO_SESSION
+        assert group.number_of(K.CLOSE_SESSIONS, sessions=[mine["session"]], client=other) == 0
+    assert group.number_of(K.LOCK, **mine, thread=1, uid=uid(10), client=b"me") == 1
+    assert group.ask(K.HEARTBEAT, **mine, client=b"me").fate is DONE
+    assert group.number_of(K.CLOSE_SESSIONS, sessions=[mine["session"]], client=b"me") == 1
+
+
+@pytest.mark.rule("cp/S-4")
+def test_another_client_gets_no_answer_of_a_repeated_call() -> None:
+    group = Group()
+    session = group.number_of(K.CREATE_SESSION, number=1000, client=b"me")
+    fields: dict[str, Any] = {"session": session, "thread": 1, "uid": uid(1)}
+    assert group.number_of(K.LOCK, **fields, client=b"me") == 1
+    first = encode_answer(CpAnswer(number=1))
+    held = Replica(group.state.name, group.state)
+    assert answer_again(held, group.request(K.LOCK, **fields, client=b"me"), first) == first
+    again = answer_again(held, group.request(K.LOCK, **fields, client=b"you"), first)
+    assert isinstance(again, bytes)
+    assert decode_answer(again).fate is CpFate.NO_SESSION
+
+
+@pytest.mark.rule("cp/B-1")
+def test_sessions_holders_and_held_objects_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_steps, "SESSIONS_MAX", 3)
+    monkeypatch.setattr(semaphore_steps, "HOLDERS_MAX", 2)
+    monkeypatch.setattr(cp_steps, "HELD_OBJECTS_MAX", 2)
+    group = Group()
+    a, b, c = (group.session() for _ in range(3))
+    assert group.ask(K.CREATE_SESSION, number=1000).fate is CpFate.TOO_MANY
+    group.number_of(K.INIT_PERMITS, "s", number=9)
+    for session in (a, b):
+        assert group.number_of(K.ACQUIRE, "s", session=session, uid=uid(session), number=1) == 1
+    for kind in (K.ACQUIRE, K.DRAIN):
+        assert group.ask(kind, "s", session=c, uid=uid(9), number=1).fate is CpFate.TOO_MANY
+    assert group.number_of(K.ACQUIRE, "s", session=a, uid=uid(10), number=1) == 1, "it holds some"
+    assert group.number_of(K.ACQUIRE, "s", uid=uid(11), number=1) == 1, "nobody's permits"
+    assert group.number_of(K.LOCK, "l", session=a, thread=1, uid=uid(12))
+    assert group.ask(K.LOCK, "m", session=a, thread=1, uid=uid(13)).fate is CpFate.TOO_MANY
+    assert group.number_of(K.LOCK, "l", session=a, thread=1, uid=uid(14)), "it holds this one"
+    group.number_of(K.CLOSE_SESSIONS, sessions=[b])
+    assert group.number_of(K.ACQUIRE, "s", session=c, uid=uid(15), number=1) == 1
+    assert group.session()
 
 
 def test_two_sessions_that_are_closed_together_give_back_the_permits_of_both() -> None:
@@ -426,9 +482,9 @@ def test_the_index_of_what_sessions_hold_is_the_same_as_one_that_is_built_later(
     group.unlock(a, 3)
     index_of(group.state, HoldingsIndex)
     built = HoldingsIndex(group.state.entries)
-    assert (
-        (followed.of(a), followed.sessions) == (built.of(a), built.sessions) == ([b"semaphore:s"], {a: None})
-    )
+    for index in (followed, built):
+        assert (index.first(a, 9), index.sessions) == ([b"semaphore:s"], {a: None})
+        assert (index.has(a, b"semaphore:s"), index.has(a, b"lock:x")) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,13 @@ class Leader:
                 Record(request.map, held.updates.next(), update.change, update.key, update.value), 0
             )
 
-    def create(self, count: int = 1) -> None:
+    def create(self, count: int = 1, client: bytes = b"") -> None:
         for _ in range(count):
-            self.apply(cp_request("g", 1, CpStep(CpStepKind.CREATE_SESSION, TTL_MS)))
+            self.apply(cp_request("g", 1, CpStep(CpStepKind.CREATE_SESSION, TTL_MS, client=client)))
 
-    def heartbeat(self, session: int) -> None:
-        self.expiry.on_heartbeat(cp_request("g", 1, CpStep(CpStepKind.HEARTBEAT, session=session)))
+    def heartbeat(self, session: int, client: bytes = b"") -> None:
+        step = CpStep(CpStepKind.HEARTBEAT, session=session, client=client)
+        self.expiry.on_heartbeat(cp_request("g", 1, step))
 
     def pass_ms(self, ms: int) -> list[int]:
         """Sweep twice a second; returns the sessions that are to be closed now."""
@@ -96,6 +97,18 @@ def test_a_session_without_heartbeats_is_closed_after_its_time() -> None:
     leader.carry_out()
     assert leader.pass_ms(TTL_MS - 502) == []
     assert leader.pass_ms(1) == [2]
+
+
+@pytest.mark.rule("cp/S-4")
+def test_a_heartbeat_of_another_client_keeps_no_session_open() -> None:
+    leader = Leader()
+    leader.create(2, b"anna")
+    leader.pass_ms(0)
+    assert leader.pass_ms(TTL_MS - 1) == []
+    leader.heartbeat(1, b"ben")
+    leader.heartbeat(2, b"anna")
+    leader.heartbeat(77, b"anna")
+    assert leader.pass_ms(1) == [1]
 
 
 @pytest.mark.rule("raft_partition/S-1")

@@ -112,7 +112,7 @@ def _fences_again(patch: pytest.MonkeyPatch) -> None:
 
 def _ended_session_accepted(patch: pytest.MonkeyPatch) -> None:
     for module in (cp_steps, session_steps):
-        patch.setattr(module, "is_open", lambda _, session: session > 0)
+        patch.setattr(module, "is_open", lambda _, step: step.session > 0)
 
 
 def _old_fence_accepted(patch: pytest.MonkeyPatch) -> None:

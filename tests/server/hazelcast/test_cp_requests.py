@@ -116,6 +116,20 @@ def test_sessions_threads_and_settings(wire: Wire, grid: OneMemberGrid) -> None:
     assert wire.ask(semaphore_get_semaphore_type_codec, "other") is False
 
 
+def test_a_session_is_that_of_one_client(wire: Wire, grid: OneMemberGrid) -> None:
+    session = session_of(wire)
+    assert wire.ask(fenced_lock_lock_codec, GROUP, "l", session, 1, uuid.uuid4()) == 1
+    other = Wire(grid)
+    other.login(client=uuid.uuid4())
+    other.take()
+    with pytest.raises(AnsweredError, match="closed"):
+        other.ask(fenced_lock_unlock_codec, GROUP, "l", session, 1, uuid.uuid4())
+    with pytest.raises(AnsweredError, match="closed"):
+        other.ask(cp_session_heartbeat_session_codec, GROUP, session)
+    assert other.ask(cp_session_close_session_codec, GROUP, session) is False
+    assert wire.ask(fenced_lock_unlock_codec, GROUP, "l", session, 1, uuid.uuid4()) is False
+
+
 def test_a_semaphore_waits_as_long_as_its_client(wire: Wire, grid: OneMemberGrid) -> None:
     assert wire.ask(semaphore_init_codec, GROUP, "s", 1) is True
     assert wire.ask(semaphore_acquire_codec, GROUP, "s", -1, 1, uuid.uuid4(), 1, -1) is True

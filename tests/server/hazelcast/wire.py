@@ -128,11 +128,15 @@ class Wire:
         return decode(answer) if decode else None
 
     def login(
-        self, name: str = "dev", username: str | None = None, password: str | None = None
+        self,
+        name: str = "dev",
+        username: str | None = None,
+        password: str | None = None,
+        client: UUID = CLIENT,
     ) -> dict[str, Any]:
         """Authenticate; answers the decoded answer."""
         answer: dict[str, Any] = self.ask(
-            client_authentication_codec, name, username, password, CLIENT, "PYH", 1, "5.7.0", "c1", ["x"]
+            client_authentication_codec, name, username, password, client, "PYH", 1, "5.7.0", "c1", ["x"]
         )
         return answer
 

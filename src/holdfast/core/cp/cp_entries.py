@@ -56,6 +56,8 @@ class SessionEntry(msgspec.Struct, frozen=True, array_like=True):
     """Name of the client."""
     closing: bool = False
     """It is closed, and more of what it holds is to be released."""
+    owner: bytes = b""
+    """The client that created it; empty: a member did (cp/S-4)."""
 
 
 class NumbersEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -27,6 +27,7 @@ from holdfast.core.cp.latch_steps import decide_latch
 from holdfast.core.cp.semaphore_steps import decide_semaphore
 from holdfast.core.cp.session_steps import decide_session, is_open, storing
 from holdfast.core.model.cp import (
+    HELD_OBJECTS_MAX,
     KIND_OF,
     NO_SESSION,
     CpAnswer,
@@ -52,7 +53,7 @@ def decide_cp_step(state: MapState | None, request: Request, *, behind: bool = F
     step = decode_cp_step(request.value)
     entries: Mapping[bytes, bytes] = state.entries if state is not None else {}
     if step.kind not in KIND_OF and step.kind is not CpStepKind.DESTROY:
-        holdings = index_of(state, HoldingsIndex) if state is not None else HoldingsIndex({})
+        holdings = _holdings(state)
         answer, updates = decide_session(entries, holdings, step)
         return Decision(encode_answer(answer), updates)
     key = request.key
@@ -62,11 +63,25 @@ def decide_cp_step(state: MapState | None, request: Request, *, behind: bool = F
         return Decision(encode_answer(CpAnswer(number=len(gone))), gone)
     if stored == DESTROYED:
         return Decision(encode_answer(CpAnswer(CpFate.DESTROYED)))
+    if step.kind in _ACQUIRING and _holds_too_many(state, key, step):
+        return Decision(encode_answer(CpAnswer(CpFate.TOO_MANY)))
     decided = _decide(entries, stored, step, behind)
     if isinstance(decided, Wait):
         return decided
     answer, before, after = decided
     return Decision(encode_answer(answer), () if after is before else (storing(key, after),))
+
+
+def _holdings(state: MapState | None) -> HoldingsIndex:
+    return index_of(state, HoldingsIndex) if state is not None else HoldingsIndex({})
+
+
+def _holds_too_many(state: MapState | None, key: bytes, step: CpStep) -> bool:
+    """The session would hold more objects than it may (cp/B-1)."""
+    if state is None or step.session == NO_SESSION:
+        return False
+    holdings = _holdings(state)
+    return holdings.count(step.session) >= HELD_OBJECTS_MAX and not holdings.has(step.session, key)
 
 
 def answer_again(held: MapReplica | None, request: Request, first: Value) -> Value:
@@ -79,7 +94,7 @@ def answer_again(held: MapReplica | None, request: Request, first: Value) -> Val
     entries: Mapping[bytes, bytes] = held.state.entries if held is not None else {}
     if step.kind not in _ACQUIRING or step.session == NO_SESSION:
         return first
-    if not is_open(entries, step.session):
+    if not is_open(entries, step):
         return encode_answer(CpAnswer(CpFate.NO_SESSION))
     stored = entries.get(request.key)
     if step.kind is CpStepKind.LOCK and step.call not in decode_entry(LockEntry, stored).uids:
@@ -105,13 +120,13 @@ def _decide(
             decided = cast("tuple[CpAnswer, CpEntry] | Wait", decide_latch(entry, step))
         case CpKind.LOCK:
             entry = decode_entry(LockEntry, stored)
-            alive = is_open(entries, step.session)
+            alive = is_open(entries, step)
             decided = cast(
                 "tuple[CpAnswer, CpEntry] | Wait", decide_lock(entry, step, alive=alive, behind=behind)
             )
         case _:
             entry = decode_entry(SemaphoreEntry, stored)
-            alive = step.session == NO_SESSION or is_open(entries, step.session)
+            alive = step.session == NO_SESSION or is_open(entries, step)
             found = decide_semaphore(entry, step, alive=alive, behind=behind)
             decided = cast("tuple[CpAnswer, CpEntry] | Wait", found)
     return decided if isinstance(decided, Wait) else (decided[0], entry, decided[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from heapq import nsmallest
 
 from holdfast.core.cp.cp_entries import LockEntry, SemaphoreEntry, decode_entry
 from holdfast.core.model.cp import NO_SESSION, CpKind, kind_and_name
@@ -22,9 +23,16 @@ class HoldingsIndex:
         for key, stored in entries.items():
             self._note(key, stored)
 
-    def of(self, session: int) -> list[bytes]:
-        """Keys of the locks and semaphores that it holds, in their order."""
-        return sorted(self._keys.get(session, ()))
+    def count(self, session: int) -> int:
+        """Locks and semaphores that it holds."""
+        return len(self._keys.get(session, ()))
+
+    def has(self, session: int, key: bytes) -> bool:
+        return key in self._keys.get(session, ())
+
+    def first(self, session: int, most: int) -> list[bytes]:
+        """The first of their keys in an order that all replicas share."""
+        return nsmallest(most, self._keys.get(session, ()))
 
     def absorb(self, touched: Mapping[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
         for key, former in touched.items():

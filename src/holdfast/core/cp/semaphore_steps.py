@@ -15,7 +15,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.cp.cp_entries import SemaphoreEntry
-from holdfast.core.model.cp import NO_SESSION, CpAnswer, CpFate, CpStep, CpStepKind, waiting
+from holdfast.core.model.cp import HOLDERS_MAX, NO_SESSION, CpAnswer, CpFate, CpStep, CpStepKind, waiting
 from holdfast.core.model.decisions import Wait
 
 PAST = 64
@@ -48,6 +48,8 @@ def decide_semaphore(
             return _acquire(entry, step, behind)
         case CpStepKind.RELEASE:
             return _release(entry, step)
+        case CpStepKind.DRAIN if _has_too_many(entry, step):
+            return CpAnswer(CpFate.TOO_MANY), entry
         case CpStepKind.DRAIN:
             drained = entry.available
             return _done(replace(_holding(entry, step, max(0, drained)), available=0), step, drained)
@@ -62,10 +64,18 @@ def _total(entry: SemaphoreEntry) -> int:
     return entry.available + sum(entry.held.values())
 
 
+def _has_too_many(entry: SemaphoreEntry, step: CpStep) -> bool:
+    """One more session would hold permits than may (cp/B-1)."""
+    is_new = step.session != NO_SESSION and step.session not in entry.held
+    return is_new and len(entry.held) >= HOLDERS_MAX
+
+
 def _acquire(entry: SemaphoreEntry, step: CpStep, behind: bool) -> SemaphoreDecision | Wait:
     permits = step.number
     if permits <= 0:
         return CpAnswer(CpFate.BAD_NUMBER), entry
+    if _has_too_many(entry, step):
+        return CpAnswer(CpFate.TOO_MANY), entry
     if entry.available < permits or (behind and step.wait_ms):
         return waiting(step) if step.wait_ms else (CpAnswer(number=0), entry)
     taken = replace(_holding(entry, step, permits), available=entry.available - permits)

@@ -3,12 +3,18 @@
 - cp/S-1: A session that was closed is never open again, and its number is not given to another one.
 - cp/S-2: When a session is closed, all that it holds is released. If that is more than one step may do, the session is
   closed at once, and steps that close it again release the rest.
+- cp/S-4: A session belongs to the client that created it. To all others it is as if it were closed: session numbers can
+  be guessed, and the right to use one object of a group is not one to release the locks of others.
+- cp/B-1: A group has at most `SESSIONS_MAX` sessions, a semaphore `HOLDERS_MAX` holders, and a session holds at most
+  `HELD_OBJECTS_MAX` objects. So each step takes at most a few ms.
 - cp/S-3: No replica looks at a clock: sessions are closed by steps, which the leader proposes (`session_expiry`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from holdfast.core.cp import fenced_lock_steps, semaphore_steps
 from holdfast.core.cp.cp_entries import (
@@ -21,7 +27,16 @@ from holdfast.core.cp.cp_entries import (
     encode_entry,
 )
 from holdfast.core.cp.holdings_index import HoldingsIndex
-from holdfast.core.model.cp import NUMBERS_KEY, CpAnswer, CpFate, CpKind, CpStep, CpStepKind, session_key
+from holdfast.core.model.cp import (
+    NUMBERS_KEY,
+    SESSIONS_MAX,
+    CpAnswer,
+    CpFate,
+    CpKind,
+    CpStep,
+    CpStepKind,
+    session_key,
+)
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.records import Change
 
@@ -33,9 +48,18 @@ RELEASED_BYTES = 2048
 Changed = tuple[CpAnswer, Sequence[Update]]
 
 
-def is_open(entries: Mapping[bytes, bytes], session: int) -> bool:
-    stored = entries.get(session_key(session))
-    return stored is not None and not decode_entry(SessionEntry, stored).closing
+def is_open(entries: Mapping[bytes, bytes], step: CpStep) -> bool:
+    """Whether the client of the step has this session."""
+    stored = entries.get(session_key(step.session))
+    if stored is None:
+        return False
+    entry = decode_entry(SessionEntry, stored)
+    return not entry.closing and _may_use(entry, step)
+
+
+def _may_use(entry: SessionEntry, step: CpStep) -> bool:
+    """See cp/S-4."""
+    return not step.client or step.client == entry.owner
 
 
 def storing(key: bytes, entry: CpEntry) -> Update:
@@ -46,11 +70,13 @@ def decide_session(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, step
     numbers = decode_entry(NumbersEntry, entries.get(NUMBERS_KEY))
     match step.kind:
         case CpStepKind.HEARTBEAT:
-            fate = CpFate.DONE if is_open(entries, step.session) else CpFate.NO_SESSION
+            fate = CpFate.DONE if is_open(entries, step) else CpFate.NO_SESSION
             return CpAnswer(fate), ()
         case CpStepKind.CREATE_SESSION:
+            if len(holdings.sessions) >= SESSIONS_MAX:
+                return CpAnswer(CpFate.TOO_MANY), ()
             session = numbers.session + 1
-            entry = SessionEntry(step.number, step.value or b"")
+            entry = SessionEntry(step.number, step.value or b"", owner=step.client)
             numbers = NumbersEntry(session, numbers.thread)
             return CpAnswer(number=session), (
                 storing(NUMBERS_KEY, numbers),
@@ -60,21 +86,23 @@ def decide_session(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, step
             thread = numbers.thread + 1
             return CpAnswer(number=thread), (storing(NUMBERS_KEY, NumbersEntry(numbers.session, thread)),)
         case _:
-            return _close(entries, holdings, step.sessions)
+            return _close(entries, holdings, step)
 
 
-def _close(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, sessions: Sequence[int]) -> Changed:
+def _close(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, step: CpStep) -> Changed:
     changed: dict[bytes, CpEntry] = {}
     updates: list[Update] = []
     count, room = 0, RELEASED_MAX
-    for session in dict.fromkeys(sessions):
+    for session in dict.fromkeys(step.sessions):
         stored = entries.get(session_key(session))
         if stored is None:
             continue
         entry = decode_entry(SessionEntry, stored)
+        if not _may_use(entry, step):
+            continue
         count += not entry.closing
-        keys = holdings.of(session)
-        left = len(keys)
+        keys = holdings.first(session, room + 1)
+        left = holdings.count(session)
         for key in keys:
             cost = 1 + len(entries[key]) // RELEASED_BYTES
             if cost > room and changed:
@@ -85,7 +113,7 @@ def _close(entries: Mapping[bytes, bytes], holdings: HoldingsIndex, sessions: Se
         if not left:
             updates.append(Update(Change.REMOVE, session_key(session)))
         elif not entry.closing:
-            closing = SessionEntry(entry.ttl_ms, entry.client, closing=True)
+            closing = replace(entry, closing=True)
             updates.append(storing(session_key(session), closing))
     return CpAnswer(number=count), [*(storing(*one) for one in changed.items()), *updates]
 

@@ -19,6 +19,13 @@ NO_SESSION = -1
 NO_FENCE = 0
 """The fence of a lock that was not acquired."""
 UID_BYTES = 16
+CLIENT_MAX = 64
+SESSIONS_MAX = 10_000
+"""Sessions of a group,"""
+HOLDERS_MAX = 1000
+"""sessions that hold permits of one semaphore, whose entry each step reads and writes as a whole,"""
+HELD_OBJECTS_MAX = 10_000
+"""and objects that one session holds (cp/B-1)."""
 SESSIONS_CLOSED = 100
 """So many sessions are closed in one step, at most."""
 
@@ -164,6 +171,8 @@ class CpStep(msgspec.Struct, frozen=True, array_like=True):
     """Names the call of the client, also when it repeats it."""
     wait_ms: int = 0
     sessions: list[int] = []
+    client: bytes = b""
+    """The client that asks; empty: a member does (cp/S-4)."""
 
     @property
     def owner(self) -> tuple[int, int]:
@@ -192,6 +201,8 @@ class CpFate(IntEnum):
     BAD_NUMBER = 6
     TOO_OFTEN = 7
     """The owner of a lock holds it as often as it may."""
+    TOO_MANY = 8
+    """There are as many sessions, holders or held objects as there may be (cp/B-1)."""
 
 
 class CpAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -265,6 +276,8 @@ def cp_problem(request: Request) -> str:
         return "numbers of CP objects have 64 bits"
     if step.kind in _NAMED_CALLS and not step.uid:
         return f"{step.kind.name} needs the id of its call"
+    if len(step.client) > CLIENT_MAX:
+        return "the name of a client of a CP step is too long"
     if step.wait_ms < 0 or len(step.uid) not in (0, UID_BYTES) or len(step.sessions) > SESSIONS_CLOSED:
         return "a wait, an id or a list of sessions of a CP step is out of bounds"
     return ""

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from holdfast.config import CP_PREFIX
 from holdfast.core.cp.cp_entries import SessionEntry, decode_entry
 from holdfast.core.cp.holdings_index import HoldingsIndex
+from holdfast.core.cp.session_steps import is_open
 from holdfast.core.model.cp import (
     SESSIONS_CLOSED,
     CpStep,
@@ -101,10 +102,16 @@ class SessionExpiry:
         self._copies = copies
 
     def on_heartbeat(self, request: Request) -> None:
-        """This member decides the heartbeat of a session."""
+        """This member decides the heartbeat of a session. That of another client does not count (cp/S-4)."""
         group = self._led.get(request.map)
-        if group is not None:
-            group.heard[decode_cp_step(request.value).session] = self._now_ns
+        if group is None:
+            return
+        assert self._copies is not None, "it is attached before the first request"
+        step = decode_cp_step(request.value)
+        led = self._copies.led(request.map, request.partitions[0])
+        held = led.copy.maps.get(request.map) if led is not None else None
+        if held is not None and is_open(held.state.entries, step):
+            group.heard[step.session] = self._now_ns
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
         """A step that was not done is proposed again in a later sweep."""

@@ -40,6 +40,8 @@ largest number of requests that wait for changes of collections.
 WOKEN_ITEMS = 10_000
 REQUEST_ITEMS = 50
 """A request costs as much as so many items, besides those that a reader may get."""
+CP_ITEMS = 500
+"""A request for permits of a semaphore as much as these, because it may have many holders."""
 _SPARE = 1000
 """So many deadlines of requests that wait no longer may stay."""
 
@@ -90,6 +92,8 @@ def _which(parked: Parked) -> _Which:
 
 def _cost(parked: Parked) -> int:
     """In items."""
+    if parked.request.op is Op.CHANGE_CP:
+        return CP_ITEMS
     reads = parked.request.op is Op.AWAIT_ITEMS
     return REQUEST_ITEMS + (max(0, decode_step(parked.request.value).end) if reads else 0)
 

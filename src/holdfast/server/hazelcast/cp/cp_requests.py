@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from holdfast.core.model.cp import (
     DEFAULT_GROUP,
+    HELD_OBJECTS_MAX,
+    HOLDERS_MAX,
     NAME_MAX,
+    SESSIONS_MAX,
     CpAnswer,
     CpFate,
     CpKind,
@@ -59,6 +64,10 @@ class CpRow(NamedTuple):
     answer: Shown
 
 
+_TOO_MANY = (
+    f"a group has at most {SESSIONS_MAX} sessions, a semaphore {HOLDERS_MAX} sessions that hold permits, and a "
+    f"session holds at most {HELD_OBJECTS_MAX} objects"
+)
 _REFUSED: dict[CpFate, tuple[ErrorCode, str]] = {
     CpFate.DESTROYED: (DESTROYED, "the object was destroyed, and cannot be used again"),
     CpFate.NO_SESSION: (SESSION_EXPIRED, "the session is closed"),
@@ -66,6 +75,7 @@ _REFUSED: dict[CpFate, tuple[ErrorCode, str]] = {
     CpFate.NOT_OWNER: (NOT_OWNER, "the thread does not own the lock"),
     CpFate.LACKS_PERMITS: (BAD_STATE, "the session does not hold so many permits"),
     CpFate.BAD_NUMBER: (BAD_ARGUMENT, "the number of permits or the count is out of bounds"),
+    CpFate.TOO_MANY: (BAD_STATE, _TOO_MANY),
     CpFate.TOO_OFTEN: (LOCK_LIMIT, "the thread holds the lock as often as it may"),
 }
 
@@ -99,6 +109,7 @@ def step_request(talk: Conversation, call: Call, step: CpStep, kind: CpKind | No
     """`kind`: of the object to destroy."""
     group = canonical(call.group)
     check_cp(talk, group, call.name or None)
+    step = replace(step, client=talk.client)
     return cp_request(group, talk.grid.partition_count, step, call.name, kind)
 
 
