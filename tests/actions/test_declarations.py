@@ -105,6 +105,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "baseline-remove": {"members": ["four"]},
     "configure": {"settings": {"limits.connections": "2000"}},
     "create-zone": {"name": "z", "replicas": 3, "scale_up_s": "never", "consistency": "ha"},
+    "destroy-cp-object": {"object_kind": "lock", "name": "ledger", "group": "eu"},
     "drop-zone": {"name": "z"},
     "evict": {"members": ["a-uuid"]},
     "key-changes": {"prefix": "app/", "after": 7},

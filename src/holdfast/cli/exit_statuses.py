@@ -144,6 +144,8 @@ STATUSES: Table = {
     "data maps": SHOWS,
     "data structures": SHOWS,
     "data items": SHOWS,
+    "cp list": SHOWS,
+    "cp show": SHOWS,
     "config show": {DONE: "shown, or the file is valid", **WRONG},
     "credentials": _LOCAL,
     "help": _LOCAL,

@@ -17,6 +17,7 @@ COMMANDS = {
     "client": Entry("client:client", "List the connections of clients, and end them."),
     "map": Entry("maps:map_group", "Show settings of maps, and change them while the maps are used."),
     "data": Entry("structures:data", "Read maps and structures, and change single entries."),
+    "cp": Entry("cp:cp", "List, show and destroy CP objects: locks, semaphores, latches, atomic values."),
     "verify": Entry(
         "verify:verify_command", "Check that replicas are equal: of a cluster, of members, or in files."
     ),
