@@ -34,6 +34,10 @@ class HoldfastBackend(KeyValueStoreBackend):
         options = dict(self.app.conf.get("result_backend_transport_options") or {})
         self._results = CacheMap(addresses or "127.0.0.1:5701", name or MAP, options)
 
+    def as_uri(self, include_password: bool = False) -> str:
+        """As it was given: it has no password, and Kombu cannot read several addresses."""
+        return self.url or SCHEME
+
     def _ttl_s(self) -> float:
         return float(self.expires) if self.expires else FOR_EVER
 

@@ -48,10 +48,16 @@ class ProcessClient:
         found = self._maps.get(name)
         if found is not None:
             return found
+        client = self.connected()
+        with self._making:
+            return self._maps.setdefault(name, client.map(name))
+
+    def connected(self) -> BlockingClient:
+        """The client. Connects if this is the first use. Raises ConfigError, Denied, NotReady."""
         with self._making:
             if self._made is None:
                 self._made = BlockingClient(self._addresses, **self._options)
-            return self._maps.setdefault(name, self._made.map(name))
+            return self._made
 
     def close(self) -> None:
         """End the connections; the next use makes new ones."""

@@ -82,6 +82,9 @@ class BlockingQueue(Generic[V]):
     def size(self) -> int:
         return self._run(self._queue.size())
 
+    def items(self) -> list[V]:
+        return self._run(self._queue.items())
+
     def drain(self, max_items: int = 1000) -> list[V]:
         return self._run(self._queue.drain(max_items))
 

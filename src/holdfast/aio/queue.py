@@ -68,6 +68,10 @@ class Queue(Generic[V]):
         """Items in the queue."""
         return views.count_in(await self._takers.ask(forms.QUEUE_SIZE))
 
+    async def items(self) -> list[V]:
+        """All items in their order, which stay in the queue."""
+        return list(map(self._load, views.values(await self._takers.ask(forms.QUEUE_ITEMS))))
+
     async def drain(self, max_items: int = _DRAINED) -> list[V]:
         """Take up to `max_items` items that are there; members accept up to 2,000. Cancelling it is as with `poll`.
         Raises ValueError.
