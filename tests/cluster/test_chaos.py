@@ -100,7 +100,47 @@ def test_every_answer_holds(name: str) -> None:
     assert verdict.good
     assert sum(verdict.faults.values()) >= 3
     changed, quiet, everything = verdict.judged.counts.values()
-    assert 0 < changed < quiet < everything
+    assert 0 < changed < quiet < everything or name == "owner"
+    assert verdict.structures["items taken"] > 20 or name == "blackout"
+
+
+@pytest.mark.parametrize("zones", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_queues_and_locks_survive_the_crash_of_their_owner(*, zones: bool) -> None:
+    verdict = run("owner", 1, zones=zones)
+    assert verdict.good
+    assert verdict.faults["of the owner of the structures"] == 1
+    assert all(
+        verdict.structures[what] > 10 for what in ("items taken", "additions", "locks held", "permits held")
+    )
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("zones", [False, True])
+def test_twenty_crashes_of_owners(*, zones: bool) -> None:
+    verdict = run("owner", 20, zones=zones)
+    assert verdict.good
+    assert verdict.faults["of the owner of the structures"] > 15
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_lost_release_of_a_lock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some locks are released while they are held."""
+    lie = """
+import random
+from holdfast.cli.main import main
+from holdfast.core.cp import fenced_lock_steps
+dice = random.Random(1)
+real = fenced_lock_steps._lock
+def lie(entry, step, behind):
+    return real(fenced_lock_steps.released(entry) if dice.randrange(5) == 0 else entry, step, behind)
+fenced_lock_steps._lock = lie
+"""
+    monkeypatch.setattr(cluster, "COMMAND", [cluster.COMMAND[0], "-c", f"{lie}main()"])
+    verdict = chaos.Chaos(Nothing(random.Random(1)), CONSOLE, rounds=1, pinned=1).run()
+    assert any("holders" in problem for problem in verdict.problems)
+    assert not verdict.good
 
 
 @pytest.mark.slow

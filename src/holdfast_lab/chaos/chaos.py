@@ -9,6 +9,9 @@ register for each key, in three modes: calls that changed something; also those 
 
 With `--zones` hot keys are also called in a map in a zone. With `--zones move` each round also moves the other map into
 that zone or out of it, and the fault strikes meanwhile.
+
+Two clients also use a queue, a counter, a lock and a semaphore, which are in the zone if there is one. Their answers
+are judged by simple models (`check.structure_histories`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from holdfast.errors import HoldfastError
 from holdfast.replica_comparison.live import diverged
 from holdfast_lab.chaos.nemeses import MAP, NEMESES, SETTLE_S, ZONED_MAP, Clock, Nemesis
 from holdfast_lab.chaos.recorded_calls import CHOSEN, Keys, call_of
+from holdfast_lab.chaos.structure_calls import StructureHistory
 from holdfast_lab.check.linearizability import READS, Broken, Call, Outcome, changed_nothing, judge
 from holdfast_lab.processes.campaign import SHOWN, Campaign, CampaignVerdict, run_campaign
 from holdfast_lab.processes.hazelcast_writer import DemoError
@@ -117,6 +121,8 @@ class Verdict(CampaignVerdict):
     calls: Counter[str] = field(default_factory=Counter)
     zoned: Counter[str] = field(default_factory=Counter)
     judged: Judged = field(default_factory=lambda: judge_modes([]))
+    structures: Counter[str] = field(default_factory=Counter)
+    structures_broken: int = 0
     keys: int = 0
     diverged: int = 0
     served_s: list[float] = field(default_factory=list)
@@ -135,6 +141,7 @@ class Verdict(CampaignVerdict):
                 f"{kind} {count:,}" for kind, count in sorted(self.zoned.items())
             )
         found["keys"] = f"{self.keys:,}"
+        found |= {f"structures: {what}": f"{count:,}" for what, count in self.structures.items()}
         return found | {f"judged: {mode}": f"{count:,}" for mode, count in self.judged.counts.items()}
 
     def failures(self) -> dict[str, int]:
@@ -142,6 +149,7 @@ class Verdict(CampaignVerdict):
         return {
             **{f"keys that break: {mode}": len(found) for mode, found in broken},
             "keys that are not decided": len(self.judged.undecided),
+            "errors of queue, counter, lock and semaphore": self.structures_broken,
             "partitions whose copies differ": self.diverged,
             **super().failures(),
         }
@@ -151,6 +159,7 @@ class CallingProcess:
     def __init__(self, command: list[str], folder: Path, name: str) -> None:
         """Its output is the history; `folder` has that and its log."""
         self.calls: list[Call] = []
+        self.structures = StructureHistory()
         self._log = folder / f"{name}.log"
         self._ready = False
         self._unread: list[list[str]] = []
@@ -184,9 +193,9 @@ class CallingProcess:
             self._wait("does not read", deadline_s)
         return self._unread[-1]
 
-    def finish(self) -> None:
+    def finish(self, last: bytes = b"stop\n") -> None:
         try:
-            self._process.communicate(b"stop\n", timeout=FINISH_S)
+            self._process.communicate(last, timeout=FINISH_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
         if self._process.returncode != 0:
@@ -197,7 +206,9 @@ class CallingProcess:
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines:
             said = json.loads(line)
-            if "op" in said:
+            if "what" in said:
+                self.structures.note(said)
+            elif "op" in said:
                 self.calls.append(call_of(said))
             elif "read" in said:
                 self._unread.append(said["unread"])
@@ -223,6 +234,14 @@ def python_client(
     options = {"keys": keys.count, "prefix": keys.prefix, "rotate-s": keys.rotate_s, **load}
     for option, value in options.items():
         command += [f"--{option}", str(value)]
+    command += ["--smart" if smart else "--no-smart"]
+    for address in addresses:
+        command += ["--address", address]
+    return CallingProcess(command, folder, name)
+
+
+def structure_client(addresses: list[str], folder: Path, name: str, *, smart: bool) -> CallingProcess:
+    command = [sys.executable, "-m", "holdfast_lab.chaos.structure_calls", "--client", name]
     command += ["--smart" if smart else "--no-smart"]
     for address in addresses:
         command += ["--address", address]
@@ -282,11 +301,14 @@ class Chaos(Campaign[Verdict]):
             self.cluster.wait_settled(SETTLE_S)
         self.clients = [stack.enter_context(client) for client in self._start_clients(folder)]
         self.readers = self.clients[: 2 if self.nemesis.zones else 1]
-        for client in self.clients:
+        self.users = [stack.enter_context(client) for client in self._start_users(folder)]
+        for client in [*self.clients, *self.users]:
             client.wait_ready()
         self.nemesis.hot = lambda: HOT.names(HOT.turn(time.monotonic_ns()))
 
     def _start_clients(self, folder: Path) -> list[CallingProcess]:
+        if not self.nemesis.calls_maps:
+            return []
         addresses = self.cluster.client_addresses()
         ones = [[address] for address in addresses]
         if not self.nemesis.keeps_doors:
@@ -304,6 +326,16 @@ class Chaos(Campaign[Verdict]):
             clients.append(java_client(addresses, folder, "java", ROUTING, smart=True, target=self.java))
             clients.append(java_client(ones[0], folder, "java-1", PINNED, smart=False, target=self.java))
         return clients
+
+    def _start_users(self, folder: Path) -> list[CallingProcess]:
+        """Of structures. One routes to the owner; the other's requests are forwarded, and repeated by its member."""
+        if not self.nemesis.keeps_structures:
+            return []
+        addresses = self.cluster.client_addresses()
+        return [
+            structure_client(addresses, folder, "structures", smart=True),
+            structure_client(addresses[::-1], folder, "structures-forwarded", smart=False),
+        ]
 
     def round(self, number: int) -> str:
         time.sleep(LOAD_S * (1 + self.nemesis.dice.random()))
@@ -325,6 +357,7 @@ class Chaos(Campaign[Verdict]):
             client.gather()
         called = sorted({call.key for client in self.clients for call in client.calls})
         unread: list[str] = []
+        assert self.readers or not called, "no calls without clients"
         for number, reader in enumerate(self.readers):
             unread += reader.read_each(
                 [key for key in called if key.startswith(ZONED.prefix) == bool(number)]
@@ -340,6 +373,8 @@ class Chaos(Campaign[Verdict]):
             self._judge_calls()
 
     def _finish(self) -> None:
+        for number, user in enumerate(reversed(self.users), 1):
+            user.finish(b"empty\n" if number == len(self.users) else b"stop\n")
         for client in self.clients[len(self.readers) :]:
             client.finish()
         self._read_all()
@@ -360,9 +395,21 @@ class Chaos(Campaign[Verdict]):
         verdict.judged = judge_modes(calls)
         for mode, broken in verdict.judged.broken.items():
             verdict.problems += [f"{mode}: {one}" for one in broken[:SHOWN]]
+        self._judge_structures()
         verdict.problems += [
             f"key {key} is not decided: {why}" for key, why in verdict.judged.undecided.items()
         ]
+
+    def _judge_structures(self) -> None:
+        whole = StructureHistory()
+        for user in self.users:
+            user.gather()
+            whole.add(user.structures)
+        self.verdict.structures.update(whole.counts())
+        # The counter is read, and the queue emptied, at the very end.
+        problems = whole.problems() if self.users and not self.verdict.failure else []
+        self.verdict.structures_broken = len(problems)
+        self.verdict.problems += problems[:SHOWN]
 
 
 def main(

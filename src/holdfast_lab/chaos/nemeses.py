@@ -1,4 +1,4 @@
-"""Nemeses, a term of Jepsen: faults for a cluster under load: kill, pause, cut, resize, clock, blackout.
+"""Nemeses, a term of Jepsen: faults for a cluster under load: kill, owner, pause, cut, resize, clock, blackout.
 
 A nemesis defines the cluster it needs, and strikes once a round. Its faults stay within what the cluster
 guarantees to survive; afterwards there are as many members as before, or at least three.
@@ -24,10 +24,12 @@ from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
 from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
+from holdfast.core.model.collections import partition_of_name
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.zone_answers import ZoneDetails
 from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
+from holdfast_lab.chaos.structure_calls import NAME as STRUCTURES
 from holdfast_lab.processes.hazelcast_writer import DemoError
 from holdfast_lab.processes.links import LinkedCluster, Links, between
 from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
@@ -43,6 +45,7 @@ HEARTBEAT_MS, SUSPECT_MS = 300, 1500
 FAULT_S = (1.0, 15.0)
 SETTLE_S = 240.0
 AGAIN_S = 2.0
+FAILOVER_S = 4.0
 FAKETIME = ("/usr/lib", "faketime/libfaketimeMT.so.1")
 JUMP_S = 3600.0
 DRIFT = 0.2
@@ -66,6 +69,10 @@ class Nemesis:
     replicas: ClassVar[int] = 3
     replaces: ClassVar[bool] = False
     """Whether the zone moves the replicas of lost members to others; otherwise it waits for their return."""
+    keeps_structures: ClassVar[bool] = True
+    """Whether a copy of each structure stays in memory."""
+    calls_maps: ClassVar[bool] = True
+    """Whether clients call maps, too."""
     zones = False
     moves = False
     """Whether the other map moves into the zone and out again while the nemesis strikes."""
@@ -83,6 +90,7 @@ class Nemesis:
     def config(self) -> str:
         zoned = (
             f"[metastore]\nvoters = {VOTERS}\n[partitions]\ncount = {ZONE_PARTITIONS}\n"
+            f'[queues.default]\nraft_zone = "{ZONE}"\n[cp]\nraft_zone = "{ZONE}"\n'
             f'[maps.{ZONED_MAP}]\nraft_zone = "{ZONE}"\n' + ('reads = "local"\n' if self.local_reads else "")
         )
         return (
@@ -133,12 +141,37 @@ class Nemesis:
         uuid = table.owner(partition_of(to_stored(self.dice.choice(self.hot())), 0, len(table)))
         return next(member for member in self.cluster.alive if member.uuid == uuid)
 
-    def zone_leader(self) -> ManagedMember:
-        """Leader of some partition of the zone; the primary of a hot key while no leader is known."""
+    def structures_owner(self) -> ManagedMember:
+        """Primary or leader of the partition with the queue and the CP objects; the master if there is none now."""
+        addresses = self.cluster.client_addresses()
+        if self.zones:
+            shown = self._shown_zone()
+            partitions = shown.partitions if shown is not None else []
+            led = partitions[partition_of_name(STRUCTURES, len(partitions))].leader if partitions else None
+            name = shown.members.get(led or "") if shown is not None else None
+            found = [member for member in self.cluster.alive if member.name == name]
+        else:
+            with Client(addresses) as client:
+                table = client.table()
+            uuid = table.owner(partition_of_name(STRUCTURES, len(table)))
+            found = [member for member in self.cluster.alive if member.uuid == uuid]
+        if not found:
+            return self.master()
+        self.faults["of the owner of the structures"] += 1
+        return found[0]
+
+    def _shown_zone(self) -> ZoneDetails | None:
         addresses = parse_addresses(self.cluster.client_addresses())
         try:
             shown: ZoneDetails = act_at_any(addresses, Credentials(), ShowZone(ZONE)).value
         except HoldfastError:
+            return None
+        return shown
+
+    def zone_leader(self) -> ManagedMember:
+        """Leader of some partition of the zone; the primary of a hot key while no leader is known."""
+        shown = self._shown_zone()
+        if shown is None:
             return self.primary()
         names = [shown.members[one.leader] for one in shown.partitions if one.leader in shown.members]
         led = [member for member in self.cluster.alive if member.name in names]
@@ -148,9 +181,11 @@ class Nemesis:
         return self.dice.choice(led)
 
     def victim(self) -> ManagedMember:
-        """The master, once in three times, otherwise the primary of a hot key; with zones, as often a leader
-        there.
+        """The owner of the structures, once in three times, otherwise the master or the primary of a hot key; with
+        zones, as often a leader there.
         """
+        if self.keeps_structures and self.dice.randrange(3) == 0:
+            return self.structures_owner()
         if self.zones and self.dice.randrange(2) == 0:
             return self.zone_leader()
         return self.master() if self.dice.randrange(3) == 0 else self.primary()
@@ -204,6 +239,26 @@ class Kill(Nemesis):
     def _kill(self, member: ManagedMember) -> None:
         self.cluster.kill(member)
         self.faults["kill -9"] += 1
+
+
+class Owner(Nemesis):
+    """The primary or leader of a queue, a counter, a lock and a semaphore is killed while they are used.
+
+    Requests that wait there, such as to take an item or to get the lock, wait at the next one.
+    """
+
+    name = "owner"
+    journal = "lazy"
+    calls_maps = False
+
+    def strike(self) -> str:
+        victim = self.structures_owner()
+        words = f"killed {self.told(victim)}"
+        self.cluster.kill(victim)
+        self.faults["kill -9"] += 1
+        time.sleep(FAILOVER_S * self.dice.random())
+        self.cluster.restart([victim])
+        return words
 
 
 class Pause(Nemesis):
@@ -359,6 +414,7 @@ class Blackout(Nemesis):
 
     name = "blackout"
     journal = "sync"
+    keeps_structures = False
 
     def strike(self) -> str:
         again = self.dice.random() < 0.25
@@ -483,4 +539,6 @@ def paused(member: ManagedMember) -> Iterator[None]:
         member.process.send_signal(signal.SIGCONT)
 
 
-NEMESES: dict[str, type[Nemesis]] = {one.name: one for one in (Kill, Pause, Cut, Resize, Clock, Blackout)}
+NEMESES: dict[str, type[Nemesis]] = {
+    one.name: one for one in (Kill, Owner, Pause, Cut, Resize, Clock, Blackout)
+}

@@ -15,7 +15,7 @@ from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import need_spark
 from holdfast.config.schema import BACKUPS_MAX
 
-NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
+NEMESES = ("kill", "owner", "pause", "cut", "resize", "clock", "blackout")
 
 
 @click.command
@@ -55,7 +55,7 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     type=click.Choice(NEMESES),
     default="kill",
     show_default=True,
-    help="Kind of fault: kill members; pause them; cut the network between them; add and remove them; change their "
+    help="Kind of fault: kill members; kill the owner of a queue and CP objects; pause members; cut the network between them; add and remove them; change their "
     "clocks; kill all at once.",
 )
 @click.option(

@@ -18,15 +18,14 @@ from holdfast.core.model.operations import Op, Request
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.raft_partition import session_expiry, state_machine
 from holdfast.core.store.map_state import MapState
-from holdfast_lab.sim.cp_using import (
-    NAME,
+from holdfast_lab.check.structure_histories import (
     Addition,
     ClientSession,
     Holding,
     judge_counter,
     judge_holders,
-    judge_left,
 )
+from holdfast_lab.sim.cp_using import NAME, judge_left
 from holdfast_lab.sim.run import simulate
 
 LOCK = CpKind.LOCK
