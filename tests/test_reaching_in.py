@@ -41,7 +41,7 @@ ALLOWED = {
         "copies",
     ): "what is left in the queue is read where it is led, on either engine",
     (
-        "holdfast_lab/sim/cp_using.py",
+        "holdfast_lab/sim/cp_user.py",
         "copies",
     ): "what CP objects hold is read where they are led, on either engine",
     ("holdfast_lab/sim/matrix/stage.py", "migrations"): "the layout of a case is made by hand, and asked for",

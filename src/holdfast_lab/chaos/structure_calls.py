@@ -31,7 +31,7 @@ from holdfast_lab.check.structure_histories import (
 )
 
 NAME = "chaos-structures"
-"""Of the queue, and of the CP group: both are in the same partition."""
+"""Name of the queue, and of the CP group: both are in the same partition."""
 PERMITS = 2
 TAKE_S, REST_S, HELD_S = 2.0, 0.08, 0.03
 EMPTY_S = 130.0

@@ -40,7 +40,7 @@ class ClientSession:
 
     @property
     def safe_ns(self) -> int:
-        """Until then nobody else can have what it holds."""
+        """Until then no other client can have what it holds."""
         return self.heard_ns + self.sure_ns
 
 
@@ -67,7 +67,7 @@ class Holding:
 
 @dataclass(slots=True)
 class QueueHistory:
-    """What the clients of a queue know. Items are unique."""
+    """Knowledge of the clients of a queue. Items are unique."""
 
     offered: set[str] = field(default_factory=set)
     """They were added for certain,"""

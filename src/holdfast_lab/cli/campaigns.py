@@ -55,8 +55,8 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     type=click.Choice(NEMESES),
     default="kill",
     show_default=True,
-    help="Kind of fault: kill members; kill the owner of a queue and CP objects; pause members; cut the network between them; add and remove them; change their "
-    "clocks; kill all at once.",
+    help="Kind of fault: kill members; kill the owner of a queue and CP objects; pause members; cut the network "
+    "between them; add and remove them; change their clocks; kill all at once.",
 )
 @click.option(
     "--minutes", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="How long."

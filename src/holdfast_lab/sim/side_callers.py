@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.core.model.ids import SECOND
-from holdfast_lab.sim import cp_using, lock_user, queueing, structures, tally
+from holdfast_lab.sim import cp_user, lock_user, queueing, structures, tally
 from holdfast_lab.sim.cluster import Cluster
-from holdfast_lab.sim.cp_using import CpUser
+from holdfast_lab.sim.cp_user import CpUser
 from holdfast_lab.sim.lock_user import LockUser
 from holdfast_lab.sim.queueing import QueueUser
 from holdfast_lab.sim.shape import Shape
@@ -53,7 +53,7 @@ class SideCallers:
         problems += lock_user.judge(self._lock_users, sorted(lost))
         problems += queueing.judge(members, self._queue_users, lost) if self._queue_users else []
         problems += structures.judge(members, self._structure_users, lost) if self._structure_users else []
-        return problems + (cp_using.judge(members, self._cp_users, lost) if self._cp_users else [])
+        return problems + (cp_user.judge(members, self._cp_users, lost) if self._cp_users else [])
 
     def _let_sessions_end(self, cluster: Cluster) -> None:
         """A new leader waits a whole time to live before it closes any."""
@@ -97,8 +97,8 @@ def side_callers(world: World, cluster: Cluster, shape: Shape, tell_ns: int) -> 
     structure_users = [StructureUser(index, world, cluster) for index in range(count)]
     count = lock_user.USERS if shape.has_lock(world.seed) else 0
     lock_users = [LockUser(index, world, cluster) for index in range(count)]
-    count = cp_using.USERS if shape.has_cp(world.seed) else 0
-    ttl_ms = shape.session_ttl_ms(world.seed) or cp_using.TTL_MS
+    count = cp_user.USERS if shape.has_cp(world.seed) else 0
+    ttl_ms = shape.session_ttl_ms(world.seed) or cp_user.TTL_MS
     cp_users = [CpUser(index, world, cluster, ttl_ms, clocks_err=shape.clocks) for index in range(count)]
     found = SideCallers(tellers, queue_users, structure_users, lock_users, cp_users)
     found.start()

@@ -1,4 +1,4 @@
-"""The judge of queues: which histories it rejects, and what it says. For the others see `test_cp_using`."""
+"""The judge of queues: which histories it rejects, and what it says. For the others see `test_cp_user`."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def seen_of(info: MemberInfo) -> FilesSeen:
 
 
 def files_gone(view: View | None) -> FilesGone | None:
-    """None: the view does not know them; in a recovering cluster, members may be missing that nobody has named yet."""
+    """None: the view does not know them. That of a recovering cluster may lack members that are still to be named."""
     if view is None or view.recovering:
         return None
     here = {info.store for info in (*view.missing, *view.members)}

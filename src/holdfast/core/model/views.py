@@ -133,7 +133,7 @@ class FilesGone(msgspec.Struct, frozen=True, array_like=True):
     """Files of former members, as the last view of a process knows them."""
 
     number: int
-    """Of the view."""
+    """That of the view."""
     stores: dict[str, int]
     """Incarnation of all files that are those of no member, and that it does not wait for."""
 

@@ -25,7 +25,7 @@ from holdfast_lab.check.structure_histories import (
     judge_counter,
     judge_holders,
 )
-from holdfast_lab.sim.cp_using import NAME, judge_left
+from holdfast_lab.sim.cp_user import NAME, judge_left
 from holdfast_lab.sim.run import simulate
 
 LOCK = CpKind.LOCK
