@@ -328,7 +328,7 @@ class Chaos(Campaign[Verdict]):
         return clients
 
     def _start_users(self, folder: Path) -> list[CallingProcess]:
-        """Those of structures. One routes to the owner. A member forwards the requests of the other, and repeats them."""
+        """Those of structures. One routes to the owner. A member forwards and repeats the requests of the other."""
         if not self.nemesis.keeps_structures:
             return []
         addresses = self.cluster.client_addresses()
