@@ -36,11 +36,11 @@ from holdfast.config.schema import (
     ReplicationSettings,
     RingbufferSettings,
     SecuritySettings,
-    ServiceSettings,
     Settings,
     StructureSettings,
     TransactionSettings,
 )
+from holdfast.config.service_settings import ServiceSettings
 from holdfast.config.sharing import disagreement
 from holdfast.config.tls_settings import TlsSettings
 

@@ -31,6 +31,7 @@ FEATURES: Final = (
     EngineFeature("key sets, entry sets, values, iteration (`fetchKeys`, `fetchEntries`)"),
     EngineFeature("times to live"),
     EngineFeature("maximum idle times"),
+    EngineFeature("eviction (`max_size`, `max_bytes`); in a zone `lru` counts writes alone"),
     EngineFeature("entry listeners"),
     EngineFeature("near caches"),
     EngineFeature(

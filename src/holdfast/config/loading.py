@@ -491,6 +491,23 @@ def _check_changes(settings: Settings) -> Iterator[str]:
             )
 
 
+def _check_eviction(settings: Settings) -> Iterator[str]:
+    for name, entry in settings.maps.items():
+        limits = [key for key in ("max_size", "max_bytes") if getattr(entry, key)]
+        if entry.evicts and name.startswith(INTERNAL):
+            yield f"maps.{name}.eviction = '{entry.eviction}' is not allowed: Holdfast needs what its own maps hold"
+        elif entry.evicts and not limits:
+            yield (
+                f"maps.{name}.eviction = '{entry.eviction}' is not allowed without a limit: set "
+                f"maps.{name}.max_size or maps.{name}.max_bytes"
+            )
+        elif limits and not entry.evicts:
+            yield (
+                f"maps.{name}.{limits[0]} = {getattr(entry, limits[0])} is not allowed without eviction: set "
+                f"maps.{name}.eviction to 'lru' or 'random'"
+            )
+
+
 def _check_suspicion(settings: Settings) -> Iterator[str]:
     cluster = settings.cluster
     if cluster.suspect_after_ms < 2 * cluster.heartbeat_ms:
@@ -653,6 +670,7 @@ CHECKS: Final[tuple[Callable[[Settings], Iterator[str]], ...]] = (
     _check_attributes,
     _check_copies,
     _check_changes,
+    _check_eviction,
     _check_reads,
     _check_zones,
     _check_suspicion,

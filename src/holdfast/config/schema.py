@@ -28,6 +28,7 @@ from holdfast.config.sections import (
     sized,
     whole,
 )
+from holdfast.config.service_settings import ServiceSettings
 from holdfast.config.sharing import ENCODED_NAMES
 from holdfast.config.tls_settings import TlsSettings
 from holdfast.config.trace_settings import TraceSettings
@@ -85,6 +86,8 @@ OWN_ATTRIBUTES: Final = ("name", "host", "group")
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 LifetimeMilliseconds = Annotated[int, Meta(ge=0, le=2**53)]
+ENDLESS_IDLE_MS: Final = 2**41
+"""A maximum idle time that never passes: seventy years. The clock of a zone plus this fits into 64 bits of ns."""
 Backups = Annotated[int, Meta(ge=0, le=BACKUPS_MAX)]
 Placement = Literal["even", "rendezvous"]
 LaneChoice = Literal["auto", "python"]
@@ -291,6 +294,24 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
         "stale, and takes as long as a write. In a zone a majority confirms every read, except with 'local': the "
         "leader answers at once, and the value may be stale.",
     )
+    eviction: Literal["none", "lru", "random"] = about(
+        "none",
+        "Which entry goes when the map exceeds max_size or max_bytes: the one of a sample that was used longest ago "
+        "(lru), or any (random). none: the map has no limit.",
+    )
+    max_size: int = whole(
+        0,
+        0,
+        2**40,
+        "Entries of the map in the partitions that a member serves, as an upper limit; copies at backups come on "
+        "top. Each of these partitions may hold its share. Needs eviction. 0: no limit.",
+    )
+    max_bytes: int = whole(
+        0,
+        0,
+        2**50,
+        "The same in bytes of keys and values, which are estimated from a sample of entries. 0: no limit.",
+    )
     raft_zone: Text = about(
         "",
         "The zone of the map (`holdfast zone`), which makes its partitions Raft groups. Empty: primary and "
@@ -315,6 +336,19 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
         "with 'ignore' none: a partition waits for its copies (partitions.lost), and then continues with the "
         "data that it has.",
     )
+
+    @property
+    def evicts(self) -> bool:
+        return self.eviction != "none"
+
+    @property
+    def lifetimes(self) -> tuple[int, int]:
+        """Default time to live and maximum idle time, in ms. Entries of a map with `lru` have an idle time that never
+        passes, so that their last uses are kept like those of entries that expire.
+        """
+        if self.eviction == "lru" and not self.max_idle_ms:
+            return self.ttl_ms, ENDLESS_IDLE_MS
+        return self.ttl_ms, self.max_idle_ms
 
     @property
     def takes_part(self) -> bool:
@@ -437,32 +471,6 @@ class MultimapSettings(CollectionSettings, frozen=True, kw_only=True):
     values: Literal["set", "list"] = about(
         "set", "Values of one key: each at most once, or as often as it was added, in that order."
     )
-
-
-class ServiceSettings(Section, frozen=True, kw_only=True):
-    """Declared by a service; not part of a configuration, because every member runs the same services."""
-
-    backups: int = 1
-    """Backups that hold an update before it is acknowledged."""
-    async_backups: int = 0
-    """Further backups that a write does not wait for."""
-    journal: Literal["off", "sync", "lazy"] = "off"
-    """As with maps."""
-
-    @property
-    def copies(self) -> int:
-        """Number of members that hold a share: the owner and all backups."""
-        return 1 + self.backups + self.async_backups
-
-    @property
-    def changes_bytes(self) -> int:
-        """A service has no change stream."""
-        return 0
-
-    @property
-    def reads(self) -> Literal["primary", "confirmed"]:
-        """Only the primary answers questions."""
-        return "primary"
 
 
 class MetastoreSettings(Section, frozen=True, kw_only=True):

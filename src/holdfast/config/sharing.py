@@ -15,6 +15,9 @@ LATER: frozenset[str] = frozenset(
         "queues.raft_zone",
         "lists.raft_zone",
         "sets.raft_zone",
+        "maps.eviction",
+        "maps.max_size",
+        "maps.max_bytes",
         "cp.raft_zone",
         "cp.sessionless_semaphores",
     }

@@ -114,6 +114,8 @@ class MemberView:
         self._listeners = listeners
         self._agreed = agreed
         self._transactions = transactions
+        self.removed = (lane.evictions.removed, agreed.zones.removed)
+        """By primaries, and by leaders of zones."""
         self.filling = MappingProxyType(copies.staging)
         """By partition: a copy that is being filled, or is complete and not in the table yet."""
         self.copies = CopyLookup(out, copies, agreed.zones)

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from holdfast.core.member import Member
+from holdfast.core.model.map_counts import sums_of
 from holdfast.core.model.member_status import MapFigure, MemberCount
 
 T = TypeVar("T")
@@ -54,6 +55,9 @@ def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
     for name, (_, entries, size) in sampled.items():
         if entries:
             count.maps[name].bytes = round(count.maps[name].entries * size / entries)
+    removed = member.picture.removed
+    count.evicted = sums_of(*(each.evicted.by_map for each in removed))
+    count.expired = sums_of(*(each.expired.by_map for each in removed))
     return count
 
 

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 from holdfast.core.member import Member
 from holdfast.core.model.collections import shown_name
+from holdfast.core.model.map_counts import OTHERS
 from holdfast.core.model.member_status import MemoryStatus
 from holdfast.core.model.views import ClusterState, Room
 from holdfast.observe.health import unready_reason
 from holdfast.observe.latency_histogram import LatencyHistogram, exposed_buckets
 from holdfast.observe.map_figures import counting_maps
-from holdfast.observe.metric_catalogue import LABELLED_MAPS, LABELLED_REASONS, METRICS, OTHERS
+from holdfast.observe.metric_catalogue import LABELLED_MAPS, LABELLED_REASONS, METRICS
 
 ROWS: Final = 2000
 ROOMS: Final = {Room.PLENTY: 0, Room.LITTLE: 1, Room.NONE: 2}
@@ -151,10 +152,17 @@ def _maps(member: Member, reads: Mapping[str, int], expose: Any) -> Generator[No
         shown = shown_name(name)
         expose("holdfast_map_entries", figures[name].entries, shown)
         expose("holdfast_map_bytes", figures[name].bytes, shown)
-        expose("holdfast_map_reads_total", reads.get(name, 0), shown)
-    others = sum(reads.values()) - sum(reads.get(name, 0) for name in named)
-    if others:
-        expose("holdfast_map_reads_total", others, OTHERS)
+    counters = (
+        ("holdfast_map_reads_total", reads),
+        ("holdfast_map_evictions_total", count.evicted),
+        ("holdfast_map_expirations_total", count.expired),
+    )
+    for metric, counts in counters:
+        for name in named:
+            expose(metric, counts.get(name, 0), shown_name(name))
+        others = sum(counts.values()) - sum(counts.get(name, 0) for name in named)
+        if others:
+            expose(metric, others, OTHERS)
     expose("holdfast_maps_without_label", len(left_out))
     if left_out:
         expose("holdfast_map_entries", sum(figures[name].entries for name in left_out), OTHERS)

@@ -59,6 +59,10 @@ METRICS: Final[dict[str, Metric]] = {
         "Size of the keys and values of a map in these partitions, estimated from a sample", "map"
     ),
     "holdfast_map_reads_total": _counter("Reads of entries of a map at this member", "map"),
+    "holdfast_map_evictions_total": _counter(
+        "Entries that this member has evicted because their map exceeded max_size or max_bytes", "map"
+    ),
+    "holdfast_map_expirations_total": _counter("Expired entries that this member has removed", "map"),
     "holdfast_maps_without_label": _gauge(
         "Maps without a label of their own, which are counted together as `__others`"
     ),
@@ -111,6 +115,4 @@ METRICS: Final[dict[str, Metric]] = {
 
 LABELLED_MAPS: Final = 100
 """Maps with their own label value: configured maps first, then by name."""
-OTHERS: Final = "__others"
-"""Label value for all further maps; a client cannot give a map this name."""
 LABELLED_REASONS: Final = 100

@@ -344,7 +344,7 @@ class MemberGrid:
 
     def zone_map(self, name: str) -> tuple[bool, int, int]:
         chosen = self.member.settings.map(name)
-        return chosen.reads == "local", chosen.ttl_ms, chosen.max_idle_ms
+        return chosen.reads == "local", *chosen.lifetimes
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         self.driver.zone_batch(batch, self.times.timed_batch(done))

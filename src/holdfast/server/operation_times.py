@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from holdfast.core.model.map_counts import MapCounts
 from holdfast.core.model.operations import Done, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.observe.latency_histogram import LatencyHistogram
-from holdfast.observe.read_counts import ReadCounts
 
 ZONE_BATCH = "zone-batch"
 ONE_READ = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW})
@@ -45,7 +45,7 @@ class OperationTimes:
         self._by_op: dict[Op, LatencyHistogram] = {}
         self._others: dict[str, LatencyHistogram] = {}
         self._failed: Counter[tuple[Op, Status]] = Counter()
-        self.reads = ReadCounts()
+        self.reads = MapCounts()
         """Reads by map, including those of the data lane."""
 
     def timed(self, request: Request, done: Done) -> Done:

@@ -440,8 +440,8 @@ def test_it_is_looked_eight_times_within_the_patience_and_by_one_timer() -> None
     timers = [one for one in serving.out.take() if isinstance(one, SetTimer)]
     assert timers == [SetTimer("backups", min(500, patience_ms // 8) * MILLISECOND)]
     serving.out.now_ns = 5
-    assert serving.lane.waits_since(0) == 0
-    assert serving.lane.waits_since(1) == 5, "nothing waits there"
+    assert serving.lane.batches.waits_since(0) == 0
+    assert serving.lane.batches.waits_since(1) == 5, "nothing waits there"
 
 
 def test_what_has_time_left_is_removed_with_its_value() -> None:

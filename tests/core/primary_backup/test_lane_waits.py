@@ -586,13 +586,17 @@ def test_it_says_since_when_the_oldest_waits(office: Office) -> None:
         office.write("a", 0)
         messages += office.sent()[BEN]
     office.out.now_ns = 9
-    assert (office.lane.batches.oldest_ns, office.lane.waits_since(0), office.lane.waits_since(1)) == (
+    assert (
+        office.lane.batches.oldest_ns,
+        office.lane.batches.waits_since(0),
+        office.lane.batches.waits_since(1),
+    ) == (
         3,
         3,
         9,
     )
     office.acknowledge(BEN, messages[0])
-    assert (office.lane.batches.oldest_ns, office.lane.waits_since(0)) == (5, 5)
+    assert (office.lane.batches.oldest_ns, office.lane.batches.waits_since(0)) == (5, 5)
 
 
 def test_what_was_written_and_not_sent_is_told_in_its_order(office: Office) -> None:

@@ -101,6 +101,9 @@ class Packed(dict[bytes, bytes]):
     def packing(self) -> Packing:
         raise NotImplementedError("nothing of it travels")
 
+    def sample(self, begin: int, count: int) -> list[bytes]:
+        raise NotImplementedError("nothing of it is evicted")
+
     def keys_in(self, sizes: bytes, data: bytes) -> list[bytes]:
         raise NotImplementedError("nothing of it is filled")
 

@@ -540,3 +540,30 @@ def test_large_values_count_as_many_when_they_are_freed() -> None:
     assert len(left) >= 9
     assert max(one - other for one, other in pairwise(left)) < 3 << 20, "at most two at a time"
     assert held() - before < 3000
+
+
+@pytest.mark.parametrize("mask", [0xFFFF_FFFF, 0, 0xFFFF, 0xFF00_000F])
+@pytest.mark.parametrize("size", [0, 1, 14, 15, 16, 3000])
+def test_a_sample_has_different_keys_of_the_table(mask: int, size: int) -> None:
+    table = EntryTable(hash_mask=mask)
+    size = min(size, 200) if not mask else size
+    for number in range(size):
+        table[b"%d" % number] = b"v"
+    for begin in (
+        0,
+        1,
+        0x8000_0000,
+        0xFFFF_FFFF,
+        *(number * 0x9E37_79B1 & 0xFFFF_FFFF for number in range(50)),
+    ):
+        sample = table.sample(begin, 15)
+        assert len(sample) == len(set(sample)) == min(15, size)
+        assert all(key in table for key in sample)
+
+
+def test_samples_reach_all_entries() -> None:
+    table = EntryTable()
+    for number in range(2000):
+        table[b"%d" % number] = b"v"
+    seen = {key for number in range(4000) for key in table.sample(number * 0x9E37_79B1 & 0xFFFF_FFFF, 15)}
+    assert len(seen) == 2000

@@ -25,9 +25,10 @@ from tests.runtime.in_process.test_embedded import cluster, member, run
 
 from holdfast.client.blocking import Client
 from holdfast.config import load
+from holdfast.core.model.map_counts import OTHERS
 from holdfast.errors import ConfigError
 from holdfast.observe.member_metrics import ProcessStats, collecting
-from holdfast.observe.metric_catalogue import LABELLED_MAPS, METRICS, OTHERS
+from holdfast.observe.metric_catalogue import LABELLED_MAPS, METRICS
 from holdfast.observe.status import counting
 from holdfast.runtime.http.metrics_page import families, written
 from holdfast.runtime.in_process.embedded import Member

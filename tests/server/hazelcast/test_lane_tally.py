@@ -24,10 +24,9 @@ from tests.server.hazelcast.test_lane_ways import (
     request,
 )
 
-from holdfast.observe import read_counts
+from holdfast.core.model import map_counts
+from holdfast.core.model.map_counts import OTHERS, MapCounts
 from holdfast.observe.latency_histogram import LatencyHistogram
-from holdfast.observe.metric_catalogue import OTHERS
-from holdfast.observe.read_counts import ReadCounts
 from holdfast.runtime.data_lane import DataLane, data_lane
 from holdfast.server.hazelcast.keyed_requests import COUNTED
 from holdfast.server.hazelcast.lane_tally import LaneTally
@@ -134,7 +133,7 @@ def test_writes_that_are_held_back_count_when_they_are_answered(way: str) -> Non
 )
 def test_reads_are_counted_by_their_map(way: str, asked: list[tuple[str, str]], buffers: int) -> None:
     """Whatever comes between them, and whoever may do nothing else."""
-    tally, reads = WAYS[way].code.LaneTally(), ReadCounts()
+    tally, reads = WAYS[way].code.LaneTally(), MapCounts()
     tally.count_reads_in(reads)
     names: dict[bytes, Served] = {b"m": "m", b"n": "n", b"reads only": ("reads only",)}
     lane, expected = OneMemberGrid().lane, Counter[str]()
@@ -155,10 +154,10 @@ def test_reads_are_counted_by_their_map(way: str, asked: list[tuple[str, str]], 
     assert reads.by_map == +expected
 
 
-@pytest.mark.rule("observe/R-1")
+@pytest.mark.rule("model/N-1")
 def test_so_many_names_are_counted_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_counts, "NAMES_COUNTED", 2)
-    reads = ReadCounts()
+    monkeypatch.setattr(map_counts, "NAMES_COUNTED", 2)
+    reads = MapCounts()
     for name in ("a", "b", "c", "d", "a", "c"):
         reads.add(name, 5)
     assert reads.by_map == {"a": 10, "b": 5, OTHERS: 15}

@@ -244,6 +244,10 @@ class MemberCount(msgspec.Struct):
     primary: Annotated[int, Meta(description="entries in partitions that it serves or leads")] = 0
     all: Annotated[int, Meta(description="entries in all its copies")] = 0
     reads: Annotated[dict[str, int], Meta(description="reads by map since the start")] = {}
+    evicted: Annotated[
+        dict[str, int], Meta(description="entries evicted because of the limit of their map, by map")
+    ] = {}
+    expired: Annotated[dict[str, int], Meta(description="expired entries that were removed, by map")] = {}
 
 
 class CutCounts(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from mmh3 import hash64
 
+from holdfast.config.schema import ENDLESS_IDLE_MS
 from holdfast.core.model.collections import is_multimap
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
@@ -156,13 +157,14 @@ def _entry_view(look: _Look, request: Request, now_ns: int) -> Value:
 
 def view_of(state: MapState, key: bytes, value: bytes, now_ns: int, *, used: bool) -> EntryView:
     expiry = state.expiries.get(key)
-    if expiry is None:
+    if expiry is None or (expiry.max_idle_ms == ENDLESS_IDLE_MS and not expiry.ttl_ms):
         return value, 0, 0, NEVER, version_of(value)
     if used:
         expiry = expiry.copy()
         expiry.accessed_ns = now_ns
     left_ms = max(0, expiry.deadline_ns() - now_ns) // MILLISECOND
-    return value, expiry.ttl_ms, expiry.max_idle_ms, left_ms, version_of(value)
+    max_idle_ms = expiry.max_idle_ms if expiry.max_idle_ms != ENDLESS_IDLE_MS else 0
+    return value, expiry.ttl_ms, max_idle_ms, left_ms, version_of(value)
 
 
 def version_of(value: bytes) -> int:

@@ -39,6 +39,7 @@ from holdfast.core.primary_backup.assignment_changes import retarget
 from holdfast.core.primary_backup.client_acks import ClientAcks
 from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
 from holdfast.core.primary_backup.pending_acks import PendingAcks
+from holdfast.core.primary_backup.primary_evictions import MOST, PrimaryEvictions
 from holdfast.core.primary_backup.replication_targets import ANY_MAP, ReplicationTargets
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.move_marks import marks_in
@@ -158,6 +159,7 @@ class Lane:
         """Replicas to whose unsent puts that buffer has added."""
         self._reads: dict[tuple[int, str], AnyReplica | None] = {}
         """The partitions and maps that answers of that buffer have read without changing them."""
+        self.evictions = PrimaryEvictions(settings, self)
         self.targets = ReplicationTargets(settings, journal=log.on)
         self.joining = self.targets.joining
         self.batches = PendingAcks(settings, out, log, self.targets, ack_clients, puts)
@@ -168,7 +170,6 @@ class Lane:
         self.when_held = self.batches.when_held
         self.unfinished = self.batches.unfinished
         self.batches_of = self.batches.batches_of
-        self.waits_since = self.batches.waits_since
 
     def attach(self, rows: list[Assignment]) -> None:
         self.targets.rows = rows
@@ -309,6 +310,7 @@ class Lane:
 
     def _expire(self, copy: PartitionCopy, held: MapReplica, key: bytes) -> None:
         self.take_out(copy, held, key, EventKind.EXPIRED)
+        self.evictions.removed.expired.add(held.name, 1)
         if guarded_map(held.name):
             self._out.notify(LockEnded(copy.partition, held.name, key))
 
@@ -443,20 +445,24 @@ class Lane:
         return self._defaults.get(name) or self._default_expiry(name)
 
     def _default_expiry(self, name: str) -> tuple[int, int]:
-        chosen = self._settings.map(name)
         if len(self._defaults) >= NAMES_KEPT:
             self._defaults.clear()
-        pair = self._defaults[name] = (chosen.ttl_ms, chosen.max_idle_ms)
+        pair = self._defaults[name] = self._settings.map(name).lifetimes
         return pair
 
     def sweep(self, limit: int, copies: Sequence[PartitionCopy | None] | None = None) -> Swept:
-        """Remove expired entries, examining up to `limit`, and close the batch. The next sweep continues from there
-        (primary_backup/E-1). `copies`: instead of all that sessions may write to.
+        """Remove expired entries, examining up to `limit`, and entries above the limits of their maps, and close the
+        batch. The next sweep continues from there (primary_backup/E-1). `copies`: instead of all that sessions may
+        write to.
         """
         if copies is None:
             copies = self.serving
         now_ns, maps = self._out.now_ns, 0
         swept = Swept.ALL
+        evictions = self.evictions
+        if not self._unswept:
+            evictions.renew()
+        evictions.has_room = True  # The sweep itself evicts.
         for left in range(self._unswept or len(copies), 0, -1):
             if maps >= SWEPT_MAPS:
                 self._unswept, swept = left, Swept.SOME_MAPS
@@ -471,6 +477,10 @@ class Lane:
                     if held.state.may_end(now_ns) and held.name not in moving:
                         limit -= self.expire(copy, held, limit)
                         more = held.state.may_end(now_ns)
+                    if held.evicts and limit > 0:
+                        evicted = evictions.evict(copy, held, min(limit, MOST))
+                        limit -= evicted
+                        more = more or evicted == MOST
                 if more or limit <= 0:
                     self._unswept, swept = 0, Swept.SOME_ENTRIES
                     break
@@ -493,6 +503,8 @@ class Lane:
         """Close the batch if no response has to wait: for a backup, the disk, or a read barrier. Returns whether that
         was so.
         """
+        if self.evictions.on:
+            self.evictions.make_room()
         records, puts = self.open_records, self.open_puts
         if self._reads or ((records or puts) and not self.batches.settle(records, puts)):
             return False
@@ -503,23 +515,30 @@ class Lane:
         """Close the batch in the usual case. Returns the batch to whose callbacks the caller adds its own, so that the
         buffers of a turn can share one; True: no response has to wait; False: it is not closed, use `close_batch`.
         """
+        if self.evictions.on:
+            self.evictions.make_room()
         if self.open_records or self._reads or not self.open_puts:
             return self.settle()
         ended = self.batches.end_puts(self.open_puts)
         if ended is not False:
             self.open_puts = []
+            self.evictions.has_room = False
         return ended
 
     def close_batch(self, done: Completion) -> None:
         """`done` is called when every sync backup has acknowledged the writes of this read buffer, and has confirmed
         what its other responses have read.
         """
+        if self.evictions.on:
+            self.evictions.make_room()
         records, puts, reads = self.open_records, self.open_puts, self._reads
         if records or reads:
             self._begin_buffer()
         elif puts:
             self.open_puts = []
+            self.evictions.has_room = False
         else:
+            self.evictions.has_room = False
             done(True)
             return
         self.batches.close_batch(records, puts, reads, done)
@@ -528,14 +547,18 @@ class Lane:
         """Close the batch of a client that collects acknowledgements itself. If all backups can reach it, `done` is
         called at once, while `acks` is their number.
         """
+        if self.evictions.on:
+            self.evictions.make_room()
         records, puts, reads = self.open_records, self.open_puts, self._reads
         if not records and not puts and not reads:
+            self.evictions.has_room = False
             done(True)
             return
         self._begin_buffer()
         self.batches.close_batch_for(records, puts, reads, done, client, correlations)
 
     def _begin_buffer(self) -> None:
+        self.evictions.has_room = False
         if self.open_records:
             self.open_records = []
         if self.open_puts:
@@ -555,6 +578,7 @@ class Lane:
 
     def settings_changed(self) -> None:
         self._defaults.clear()
+        self.evictions.renew()
         for copy in self.leading:
             if copy is not None:
                 self.retarget(copy)

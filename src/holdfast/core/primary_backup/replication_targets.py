@@ -34,7 +34,9 @@ class ReplicationTargets:
         held.changes = chosen.changes_bytes
         # A missing backup may come back, and then gets what it has missed.
         missed = bool(self._tail_bytes) and chosen.copies > 1 and self.rows[partition].version > 1
-        held.recorded = bool(targets or held.changes) or held.journal != "off" or missed
+        held.evicts = chosen.evicts
+        # The records of a buffer also say which maps may have to evict entries.
+        held.recorded = bool(targets or held.changes or held.evicts) or held.journal != "off" or missed
         if not held.recorded:
             held.state.not_compared()
         elif held.unsent is None and isinstance(held.state, MapState) and held.state.packed is not None:

@@ -117,6 +117,7 @@ class LeaderRouting:
         self.listening = event_sink.listening
         self._groups = groups
         self._replicas = ZoneReplicas(settings, out, groups, self, shared)
+        self.removed = self._replicas.removed
         self.homes = MapHomes(settings, out, other, self)
         self.zone_of = self.homes.zone_of
         self._zones = self.homes.zones
@@ -437,6 +438,7 @@ class LeaderRouting:
             zone.router.gatherings.take_turns()
 
     def sweep(self) -> None:
+        self._replicas.shares.renew()
         for zone in self._zones.values():
             zone.replication.sweep()
         self.sessions.sweep()

@@ -134,6 +134,7 @@ class StateMachine:
         self.lock_changes: list[tuple[int, LockChanges]] = []
         """Changes of locks in partitions, by steps that were applied since this list was emptied."""
         self.changed = ChangedCollections()
+        self._expired: list[str] = []
 
     def _new_copy(self, partition: int) -> PartitionCopy:
         return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
@@ -474,11 +475,20 @@ class StateMachine:
                 self.time_ms,
             )
             held.keep(term, [kept], keeps)
+        if update.kind is EventKind.EXPIRED:
+            self._expired.append(held.name)
         if on_event is not None and update.kind is not None:
             value = update.value if change is Change.SET else old if change is Change.EXPIRY else None
             on_event(EntryEvent(update.kind, held.name, "", key, value, old, 1, word, number))
         elif on_event is not None and change is Change.CLEAR:
             on_event(EntryEvent(EventKind.INVALIDATED, held.name, "", sequence=number))
+
+    def take_expired(self) -> list[str]:
+        """The map of each entry that has expired since the last call."""
+        found = self._expired
+        if found:
+            self._expired = []
+        return found
 
     def sweep(self, term: int, on_event: EventCallback | None) -> None:
         for copy, held in self._expiring():

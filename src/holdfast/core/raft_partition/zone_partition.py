@@ -17,6 +17,7 @@ from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
+from holdfast.core.raft_partition.leader_evictions import LeaderEvictions
 from holdfast.core.raft_partition.leader_locks import LeaderLocks
 from holdfast.core.raft_partition.partition_commands import decode_command
 from holdfast.core.raft_partition.partition_snapshot import StagedState
@@ -43,6 +44,7 @@ class ZonePartition:
         self.proposals = Proposals(number, zone)
         self.reads = ReadBarrier(number, zone, self.state, self.proposals)
         self.locks = LeaderLocks(number, zone, self.state, self.proposals, self.reads)
+        self._evictions = LeaderEvictions(zone, self.state, self.proposals, self.locks)
 
     @property
     def leads(self) -> bool:
@@ -77,6 +79,9 @@ class ZonePartition:
             self._note_changed()
             if proposed is not None:
                 answer_proposed(proposed, entry, answers)
+        if self.term and self._zone.shares.on:
+            for entry in entries:
+                self._evictions.make_room(decode_command(entry.data))
         self._go_on()
 
     def _carry_out(self, entry: RaftEntry) -> list[Applied]:
@@ -84,6 +89,9 @@ class ZonePartition:
         news = entry.index > self._zone.groups.hosted[self.number].known_to
         on_event = self._on_event if news and self.term and self._zone.sink.listening else None
         answers = self.state.apply(command, entry.index, entry.term, on_event)
+        for name in self.state.take_expired():
+            if news and self.term:
+                self._zone.removed.expired.add(name, 1)
         at = 0
         for part in command.parts:
             if isinstance(part, ZoneWrites):
@@ -137,12 +145,14 @@ class ZonePartition:
             self.locks.clear()
             self.proposals.on_elected()
             self.term = notice.term
+            self._zone.led[self.number] = self.state
         elif isinstance(notice, LeadChanged) and notice[::2] != (self._zone.groups.me, self.term):
             self._lead_lost()
         self._zone.sink.on_replica(self.number, notice)
 
     def _lead_lost(self) -> None:
         self.term = 0
+        self._zone.led.pop(self.number, None)
         self.locks.clear()
         self.reads.lose_asked()
         self.proposals.lose_waiting()
@@ -184,6 +194,9 @@ class ZonePartition:
             self.reads.expire(now_ns)
         if self.term and self.state.has_ended(self._out.wall_ms()):
             self.proposals.place(self._zone.command(sweep=True), self.term)
+        if self.term and self._zone.shares.on:
+            self._evictions.sweep()
+            self._go_on()
 
 
 class ZoneFill:

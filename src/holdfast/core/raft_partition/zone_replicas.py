@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from holdfast.config import Settings
-from holdfast.core.model.ids import MILLISECOND, GroupNumber
+from holdfast.core.model.ids import MILLISECOND, GroupNumber, place_of
 from holdfast.core.model.levels import ZONE_COUNTERS, ZONE_IDLE_TIMES
+from holdfast.core.model.map_counts import RemovedEntries
 from holdfast.core.model.map_moves import MovesInForce
 from holdfast.core.model.operations import EntryEvent, Outcome, Status
 from holdfast.core.model.zone_batches import ZoneChanges
@@ -16,8 +17,10 @@ from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.cuts import Cuts
 from holdfast.core.raft_partition.partition_commands import ZoneCommand
+from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.partition_shares import PartitionShares
 
 NOT_LEADING = Outcome(Status.MOVED, None, "this member does not lead the partition's group")
 Answered = Callable[[Outcome], None]
@@ -58,6 +61,10 @@ class ZoneReplicas:
         self.groups = groups
         self.sink = sink
         self.timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self.removed = RemovedEntries()
+        self.led: dict[GroupNumber, StateMachine] = {}
+        """States of the groups that this member leads."""
+        self.shares = PartitionShares(settings, self)
         self.contexts = 0
         """Read confirmations requested so far."""
         self.again: set[Resumable] = set()
@@ -70,8 +77,17 @@ class ZoneReplicas:
         """Default time to live and maximum idle time in ms, by this member's settings. The leader writes them into the
         log, so all replicas use the same.
         """
-        chosen = self.settings.map(name)
-        return chosen.ttl_ms, chosen.max_idle_ms if self.out.does(ZONE_IDLE_TIMES) else 0
+        ttl_ms, max_idle_ms = self.settings.map(name).lifetimes
+        return ttl_ms, max_idle_ms if self.out.does(ZONE_IDLE_TIMES) else 0
+
+    def led_copies(self, name: str) -> list[PartitionCopy]:
+        zone = self.sink.zone_of(name)
+        return [
+            copy
+            for number, state in self.led.items()
+            if place_of(number)[0] == zone
+            for copy in state.copies.values()
+        ]
 
     def command(self, parts: tuple[ZoneChanges, ...] = (), *, sweep: bool = False) -> ZoneCommand:
         """A command with the time of this member."""

@@ -336,7 +336,7 @@ class Source:
     def _hand_over(self, supply: Supply) -> None:
         """Stop writes, when few locks are left to store (state_transfer/S-10)."""
         partition = supply.partition
-        waits_ns = self._out.now_ns - self._lane.waits_since(partition)
+        waits_ns = self._out.now_ns - self._lane.batches.waits_since(partition)
         if waits_ns > DRAIN_NS:
             self._break_off(supply)
             return
@@ -378,7 +378,7 @@ class Source:
         """Abort handovers that have waited for a backup for too long."""
         now_ns = self._out.now_ns
         for supply in self.supplies.draining():
-            if now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
+            if now_ns - self._lane.batches.waits_since(supply.partition) > DRAIN_NS:
                 self._break_off(supply)
         if self.supplies.draining():
             self._out.timer(TimerName.DRAINING, DRAIN_NS)

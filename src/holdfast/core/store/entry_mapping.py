@@ -87,6 +87,9 @@ class PackedEntries(Protocol):
 
     def packing(self) -> Packing: ...
 
+    def sample(self, begin: int, count: int) -> list[bytes]:
+        """So many different keys, or all if there are fewer. `begin`: a hash, near which they are."""
+
     def keys_in(self, sizes: bytes, data: bytes) -> Collection[bytes]:
         """The keys, in as little memory. Raises ValueError if the sizes are wrong."""
 

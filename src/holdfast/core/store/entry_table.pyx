@@ -746,6 +746,36 @@ cdef class EntryTable:
         """Packs all entries, one chunk after the other (`entry_mapping.Packing`)."""
         return TablePacking(self)
 
+    def sample(self, uint32_t begin, Py_ssize_t count):
+        """So many different keys, or all if there are fewer, from the slots behind those of the hash `begin`."""
+        cdef list found = []
+        cdef Segment *segment
+        cdef Py_ssize_t place_at, first_place
+        cdef uint32_t at, first_at, end
+        if not self._count or count <= 0:
+            return found
+        place_at = <Py_ssize_t> (begin >> (32 - self._depth)) if self._depth else 0
+        segment = self._directory[place_at]
+        place_at &= ~((<Py_ssize_t> 1 << (self._depth - segment.depth)) - 1)
+        first_place = place_at
+        at = first_at = home_of(mark_of(begin), segment.slots)
+        end = segment.slots
+        while True:
+            while at < end:
+                if segment.at[at]:
+                    found.append(key_object(block_of(segment.at[at])))
+                    if len(found) == count:
+                        return found
+                at += 1
+            if end == first_at and place_at == first_place:
+                return found
+            place_at += <Py_ssize_t> 1 << (self._depth - segment.depth)
+            if place_at == <Py_ssize_t> 1 << self._depth:
+                place_at = 0
+            segment = self._directory[place_at]
+            at = 0
+            end = first_at if place_at == first_place else segment.slots
+
     def endings(self):
         """Views of the endings: to read and to change them."""
         found = TableEndings(self)

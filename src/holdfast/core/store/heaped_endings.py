@@ -1,7 +1,8 @@
 """The reference for endings: objects beside a dictionary, and a heap of deadlines.
 
 A key stands in the heap under a moment that is not later than its deadline. Using an entry does not touch the heap; the
-key is put off when that moment comes. Keys of removed entries stay until then.
+key is put off when that moment comes. Keys of removed entries stay until then; so entries that have only an idle time
+that never passes (maps with `lru`) are not in the heap.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush, heapreplace
 
+from holdfast.config.schema import ENDLESS_IDLE_MS
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.store.expiry import Expiry
 
@@ -32,7 +34,8 @@ class HeapedEndings:
             expiry.noted_ns = before.noted_ns
         else:
             expiry.noted_ns = deadline
-            heappush(self.deadlines, (deadline, key))
+            if not _is_endless(expiry):
+                heappush(self.deadlines, (deadline, key))
 
     def drop(self, key: bytes) -> None:
         self.expiries.pop(key, None)
@@ -92,14 +95,17 @@ class HeapedEndings:
         deadline = expiry.deadline_ns()
         if deadline > noted:
             expiry.noted_ns = deadline
-            heapreplace(self.deadlines, (deadline, key))
+            if _is_endless(expiry):
+                heappop(self.deadlines)
+            else:
+                heapreplace(self.deadlines, (deadline, key))
             return False
         return True
 
     def all_used(self, now_ns: int) -> None:
         for key, expiry in self.expiries.items():
             expiry.accessed_ns = now_ns
-            if expiry.noted_ns > (deadline := expiry.deadline_ns()):
+            if not _is_endless(expiry) and expiry.noted_ns > (deadline := expiry.deadline_ns()):
                 expiry.noted_ns = deadline
                 heappush(self.deadlines, (deadline, key))
 
@@ -107,9 +113,14 @@ class HeapedEndings:
         for key, expiry in base.items():
             mine = self.expiries[key] = expiry.copy()
             mine.noted_ns = mine.deadline_ns()
-            self.deadlines.append((mine.noted_ns, key))
+            if not _is_endless(mine):
+                self.deadlines.append((mine.noted_ns, key))
         self.deadlines.sort()
 
     @property
     def first_ns(self) -> int | None:
         return self.deadlines[0][0] if self.deadlines else None
+
+
+def _is_endless(expiry: Expiry) -> bool:
+    return expiry.max_idle_ms == ENDLESS_IDLE_MS and not expiry.ttl_ms

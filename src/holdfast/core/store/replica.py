@@ -97,6 +97,7 @@ class UnsentPuts:
 class Replica(Generic[S]):
     __slots__ = (
         "changes",
+        "evicts",
         "journal",
         "lineage",
         "name",
@@ -121,6 +122,8 @@ class Replica(Generic[S]):
         self.journal: JournalMode = "off"
         self.changes = 0
         """Bytes of updates that are kept for change streams; 0: none."""
+        self.evicts = False
+        """On a primary: entries go when the map exceeds its limit (primary_backup/V-1)."""
         self.recorded = False
         """On a primary: a backup, even a missing one, or the journal needs the updates."""
         self.targets: tuple[str, ...] = ()

@@ -228,10 +228,11 @@ class TransactionOperations:
             self.reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
 
     def lifetimes(self, request: Request) -> tuple[int, int]:
-        chosen = self._settings.map(request.map)
-        ttl_ms = chosen.ttl_ms if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
-        idle_ms = chosen.max_idle_ms if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms
-        return ttl_ms, idle_ms
+        ttl_ms, idle_ms = self._settings.map(request.map).lifetimes
+        return (
+            ttl_ms if request.ttl_ms == DEFAULT_TTL else request.ttl_ms,
+            idle_ms if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms,
+        )
 
     def lock(self, transaction: Transaction, place: EntryKey, entry: TouchedEntry) -> None:
         left_ms = (transaction.deadline_ns - self._out.now_ns) // MILLISECOND

@@ -18,7 +18,7 @@ from holdfast.core.model.operations import EventKind
 from holdfast.core.model.records import NO_FORMER, NOTE_BYTES, PACKED_MOST, PAIR_BYTES, Change, Record
 from holdfast.core.operations import conditions
 from holdfast.observe import latency_histogram
-from holdfast.observe.read_counts import ReadCounts
+from holdfast.core.model.map_counts import MapCounts
 from holdfast.server.hazelcast import frame_parser, keyed_requests, reference_lane
 from holdfast.server.hazelcast.keyed_requests import BATCH_ROWS, COUNTED, END_FRAME, LANE_ROWS, VALUE_FLAGS, VIEWS
 from holdfast.server.hazelcast.keyed_requests import LaneAction, value_head

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.core.model.map_counts import MapCounts
 from holdfast.core.store import uncompiled as cython
 from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
-from holdfast.observe.read_counts import ReadCounts
 from holdfast.server.hazelcast.keyed_requests import COUNTED, READS_COUNTED
 
 # -- compiled as well
@@ -21,7 +21,7 @@ class LaneTally:
     counts: list[int]
     _cells: list[list[int]]
     _sums: list[int]
-    _reads: ReadCounts
+    _reads: MapCounts
     _read_name: str
     _read_count: cython.longlong
     _unknown: cython.longlong
@@ -31,12 +31,12 @@ class LaneTally:
         """Operations since the last `close`, in the order of `COUNTED`."""
         self._cells = [[0] * BUCKETS for _ in COUNTED]
         self._sums = [0] * len(COUNTED)
-        self._reads = ReadCounts()
+        self._reads = MapCounts()
         self._read_name = ""
         self._read_count = 0
         self._unknown = 0
 
-    def count_reads_in(self, counts: ReadCounts) -> None:
+    def count_reads_in(self, counts: MapCounts) -> None:
         """`report_reads` adds the reads of each map here from now on."""
         self._reads = counts
 
