@@ -27,6 +27,7 @@ from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast_lab.sim.builds import builds_drawn
 from holdfast_lab.sim.cluster import Journal, simulated_settings
+from holdfast_lab.sim.eviction_user import TIGHT, with_eviction
 from holdfast_lab.sim.transacting import with_lists_in_zone, with_transactions
 from holdfast_lab.sim.zone_runs import ZONED, start_voters_drawn, zone_drawn
 
@@ -62,6 +63,8 @@ ZONE_QUEUE_SEEDS, ZONE_QUEUES = 92_000, 0.5
 """In so many runs with a zone of seeds from this one on, the queue is in the zone."""
 CP_SEEDS, CPS = 94_000, 0.5
 """In so many runs of seeds from this one on, there are CP objects; with a zone, half of these are in it."""
+EVICTION_SEEDS, EVICTIONS = 98_500, 0.5
+"""In so many runs of seeds from this one on, there are maps with eviction; with a zone, half of these are in it."""
 
 
 SESSION_SEEDS, SHORT_SESSIONS, SESSION_TTLS_MS = 96_000, 0.6, (2000, 4000, 8000)
@@ -119,6 +122,18 @@ class Shape:
     def has_structures(self, seed: int) -> bool:
         """Whether the run has a ringbuffer, a counter and a generator of ids."""
         return self._is_sound and seed >= STRUCTURE_SEEDS and random.Random(f"{seed}/ring").random() < QUEUES
+
+    @property
+    def has_eviction(self) -> bool:
+        return TIGHT in self.settings.maps
+
+    def evicting(self, seed: int) -> Shape:
+        """The same run with maps that evict, if its seed has them."""
+        drawn = seed >= EVICTION_SEEDS and random.Random(f"{seed}/evictions").random() < EVICTIONS
+        if not (self._is_sound and drawn):
+            return self
+        zone = self.zone.name if self.zone is not None and not self.zone_loss else ""
+        return replace(self, settings=with_eviction(self.settings, seed, zone))
 
     @property
     def _is_sound(self) -> bool:
@@ -240,7 +255,7 @@ def drawn(
     if transactions:
         shape = replace(shape, settings=with_transactions(shape.settings, seed), transactions=True)
     if not zones:
-        return shape
+        return shape.evicting(seed)
     moves = seed >= MOVE_SEEDS and not shape.split and random.Random(f"{seed}/moves").random() < MOVES
     # Older builds prevent the founding of a metastore in a running cluster.
     voters = start_voters_drawn(seed) if seed >= KEPT_SEEDS and not shape.builds else 0
@@ -257,7 +272,7 @@ def drawn(
     if seed >= CP_SEEDS and random.Random(f"{seed}/zone cp").random() < ZONE_QUEUES:
         settings = msgspec.structs.replace(settings, cp=CpSettings(raft_zone=zone.name))
         shape = replace(shape, builds=())
-    return replace(
+    shape = replace(
         shape,
         settings=settings,
         zone=zone,
@@ -268,6 +283,7 @@ def drawn(
         log_entries=_log_entries(seed),
         loss="",
     )
+    return shape.evicting(seed)
 
 
 def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -> Shape:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.core.model.ids import SECOND
-from holdfast_lab.sim import cp_user, lock_user, queueing, structures, tally
+from holdfast_lab.sim import cp_user, eviction_user, lock_user, queueing, structures, tally
 from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.cp_user import CpUser
+from holdfast_lab.sim.eviction_user import EvictionUser
 from holdfast_lab.sim.lock_user import LockUser
 from holdfast_lab.sim.queueing import QueueUser
 from holdfast_lab.sim.shape import Shape
@@ -24,14 +25,16 @@ class SideCallers:
         structure_users: Sequence[StructureUser] = (),
         lock_users: Sequence[LockUser] = (),
         cp_users: Sequence[CpUser] = (),
+        eviction_users: Sequence[EvictionUser] = (),
     ) -> None:
         self._tellers = tellers
         self._queue_users = queue_users
         self._structure_users = structure_users
         self._lock_users = lock_users
         self._cp_users = cp_users
-        self._callers: list[Teller | QueueUser | StructureUser | LockUser | CpUser] = [*tellers, *queue_users]
-        self._callers += [*structure_users, *lock_users, *cp_users]
+        self._eviction_users = eviction_users
+        self._callers: list[Teller | QueueUser | StructureUser | LockUser | CpUser | EvictionUser] = []
+        self._callers += [*tellers, *queue_users, *structure_users, *lock_users, *cp_users, *eviction_users]
 
     def start(self) -> None:
         for caller in self._callers:
@@ -53,6 +56,9 @@ class SideCallers:
         problems += lock_user.judge(self._lock_users, sorted(lost))
         problems += queueing.judge(members, self._queue_users, lost) if self._queue_users else []
         problems += structures.judge(members, self._structure_users, lost) if self._structure_users else []
+        if self._eviction_users:
+            begun_again = lost | {partition for partition, _ in cluster.zone_lost}
+            problems += eviction_user.judge_users(members, self._eviction_users, begun_again)
         return problems + (cp_user.judge(members, self._cp_users, lost) if self._cp_users else [])
 
     def _let_sessions_end(self, cluster: Cluster) -> None:
@@ -76,6 +82,8 @@ class SideCallers:
             found["cp_holdings"] = sum(
                 len(held) for user in self._cp_users for held in user.holdings.values()
             )
+        if self._eviction_users:
+            found["eviction_calls_answered"] = sum(user.answered for user in self._eviction_users)
         return found
 
 
@@ -100,6 +108,8 @@ def side_callers(world: World, cluster: Cluster, shape: Shape, tell_ns: int) -> 
     count = cp_user.USERS if shape.has_cp(world.seed) else 0
     ttl_ms = shape.session_ttl_ms(world.seed) or cp_user.TTL_MS
     cp_users = [CpUser(index, world, cluster, ttl_ms, clocks_err=shape.clocks) for index in range(count)]
-    found = SideCallers(tellers, queue_users, structure_users, lock_users, cp_users)
+    count = eviction_user.USERS if shape.has_eviction else 0
+    eviction_users = [EvictionUser(index, world, cluster) for index in range(count)]
+    found = SideCallers(tellers, queue_users, structure_users, lock_users, cp_users, eviction_users)
     found.start()
     return found
