@@ -79,8 +79,9 @@ def run(
     except DemoError as missing:
         pytest.skip(str(missing))
     nemesis.zones = zones
-    verdict = chaos.Chaos(nemesis, CONSOLE, rounds=rounds, java=java, pinned=pinned).run()
-    CONSOLE.print(chaos.table(verdict))
+    campaign = chaos.Chaos(nemesis, CONSOLE, rounds=rounds, java=java, pinned=pinned)
+    verdict = campaign.run()
+    campaign.show()
     return verdict
 
 
@@ -187,8 +188,9 @@ class OldLeaders(nemeses.Pause):
 def test_leaders_that_answer_alone_show_the_past() -> None:
     nemesis = OldLeaders(random.Random(271))
     nemesis.zones = True
-    verdict = chaos.Chaos(nemesis, CONSOLE, rounds=6).run()
-    CONSOLE.print(chaos.table(verdict))
+    campaign = chaos.Chaos(nemesis, CONSOLE, rounds=6)
+    verdict = campaign.run()
+    campaign.show()
     broken = [one for found in verdict.judged.broken.values() for one in found]
     assert broken
     assert all(one.key.startswith(chaos.ZONED.prefix) for one in broken)

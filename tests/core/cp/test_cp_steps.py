@@ -513,6 +513,7 @@ def test_what_is_no_step_on_a_group_is_rejected(fields: dict[str, Any]) -> None:
         CpStep(K.LOCK, wait_ms=-1, uid=uid(1)),
         CpStep(K.LOCK, uid=b""),
         CpStep(K.UNLOCK, uid=b"short"),
+        CpStep(K.GET_AND_ADD, client=b"c" * 65),
         CpStep(K.CLOSE_SESSIONS, sessions=[1] * (SESSIONS_CLOSED + 1)),
     ],
 )
