@@ -6,7 +6,7 @@
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
     │   │   └── Moved, NotReady (Unreachable), Denied, TooLarge, Closing, Passive, NoRoom, NoMemory,
-    │   │       NoDataMember, PartitionLost, Unsupported
+    │   │       NoDataMember, PartitionLost, Unsupported, ProcessorFailed
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order was accepted and is not carried out yet
     ├── CutLost                  no member keeps the cut any more
@@ -98,6 +98,10 @@ class PartitionLost(Refused):
 
 class Unsupported(Refused):
     """The operation exists in the protocol, but not in Holdfast; the message names it."""
+
+
+class ProcessorFailed(Refused):
+    """An entry processor raised an error, took too long, or is unknown; the message says which. Nothing was changed."""
 
 
 class RolledBack(Refused):

@@ -12,6 +12,7 @@ from holdfast.config.cp_settings import CpSettings
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.loading import load, missing_for_open_address
 from holdfast.config.log_settings import LogSettings
+from holdfast.config.processor_settings import ProcessorSettings
 from holdfast.config.schema import (
     BACKUPS_MAX,
     COLLECTIONS,
@@ -68,6 +69,7 @@ __all__ = [
     "MultimapSettings",
     "PartitionSettings",
     "PersistenceSettings",
+    "ProcessorSettings",
     "ReplicationSettings",
     "RingbufferSettings",
     "SecuritySettings",

@@ -16,6 +16,7 @@ from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.describe import Key, keys_of, schema
 from holdfast.config.engine_features import FEATURES
 from holdfast.config.local_paths import uri_reason
+from holdfast.config.processor_settings import FUNCTION
 from holdfast.config.schema import (
     BACKUPS_MAX,
     COLLECTION_SECTIONS,
@@ -664,6 +665,30 @@ def _check_frames(settings: Settings) -> Iterator[str]:
         )
 
 
+def _check_processors(settings: Settings) -> Iterator[str]:
+    known: dict[tuple[int, int], str] = {}
+    most_ms = settings.limits.call_timeout_ms // 2
+    for name, entry in settings.processors.items():
+        if entry.function and not FUNCTION.fullmatch(entry.function):
+            yield (
+                f"processors.{name}.function = {entry.function!r} is not allowed: write MODULE:FUNCTION, such as "
+                "'shop.processors:sell'"
+            )
+        if entry.time_limit_ms > most_ms:
+            yield (
+                f"processors.{name}.time_limit_ms = {entry.time_limit_ms} is not allowed: it is at most half of "
+                f"limits.call_timeout_ms, {most_ms}"
+            )
+        if (identity := entry.identity) is None:
+            continue
+        if identity in known:
+            yield (
+                f"processors.{name}.factory_id and class_id are those of processors.{known[identity]}: clients could "
+                "not tell them apart"
+            )
+        known[identity] = name
+
+
 CHECKS: Final[tuple[Callable[[Settings], Iterator[str]], ...]] = (
     _check_paths,
     _check_journal,
@@ -680,5 +705,6 @@ CHECKS: Final[tuple[Callable[[Settings], Iterator[str]], ...]] = (
     _check_tls,
     _check_http,
     _check_frames,
+    _check_processors,
 )
 """Checks between keys; each yields one message for each conflict, naming the keys."""

@@ -16,6 +16,7 @@ from holdfast.config.addresses import parse_seed
 from holdfast.config.cp_settings import CpSettings
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.log_settings import LogSettings
+from holdfast.config.processor_settings import ProcessorSettings
 from holdfast.config.sections import (
     Names,
     Password,
@@ -722,6 +723,10 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
     waiting_bytes: int = whole(
         67_108_864, 65_536, 2**40, "Size of the requests that may wait for other members; more are rejected."
     )
+    processor_threads: int = whole(4, 1, 256, "Threads that run entry processors.")
+    waiting_processors: int = whole(
+        1000, 1, 1_000_000, "Runs of entry processors that may wait for a thread; more are rejected."
+    )
 
     def bounded(self, size: int) -> int:
         """At most a sixteenth of `memory_bytes`, where that is known: for data in transit."""
@@ -757,6 +762,7 @@ NAMED: Final[dict[str, type[Section]]] = {
     "flake_id_generators": IdGeneratorSettings,
     "cardinality_estimators": EstimatorSettings,
     "multimaps": MultimapSettings,
+    "processors": ProcessorSettings,
     "users": UserSettings,
     "roles": RoleSettings,
 }
@@ -808,6 +814,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     flake_id_generators: dict[str, IdGeneratorSettings] = {}
     cardinality_estimators: dict[str, EstimatorSettings] = {}
     multimaps: dict[str, MultimapSettings] = {}
+    processors: dict[str, ProcessorSettings] = {}
     users: dict[str, UserSettings] = {}
     """By name. Without users, everyone that `security` admits has all permissions."""
     roles: dict[str, RoleSettings] = {}
