@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.journal_entries import Entry, Snapshot
     from holdfast.core.model.operations import EntryEvent, WrittenEntries
     from holdfast.core.model.partition_events import News
+    from holdfast.core.model.processors import ProcessorRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,16 @@ class ReadHistory:
     """All reads that are not patient come first."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunProcessor:
+    """Let an entry processor run; `ProcessorEnded` with this number brings its result, in a later step. It may never
+    come: the member waits no longer than the time limit.
+    """
+
+    run: int
+    asked: ProcessorRun
+
+
 @dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
 class Complete:
     """The final answer to the request with this token. Each event with a token says which type answers it."""
@@ -160,7 +171,7 @@ class BackpressureChanged:
     """Stop or resume reading from clients: see `Backlog.crowded` and `Backlog.refusing`."""
 
 
-Delivery = Complete | Notify | Announce | ClusterChanged | BackpressureChanged
+Delivery = Complete | Notify | Announce | ClusterChanged | BackpressureChanged | RunProcessor
 """For callers and listeners on this member, in this order."""
 
 Effect = (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.changes_since import Asked
     from holdfast.core.model.forwarded_frames import ForwardedPart
     from holdfast.core.model.operations import Request
+    from holdfast.core.model.processors import ProcessorResult
     from holdfast.core.model.records import Record
     from holdfast.core.model.transaction_orders import TransactionOrder
     from holdfast.core.model.zone_batches import ZoneBatch
@@ -178,6 +179,14 @@ class RequestWithdrawn:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorEnded:
+    """The result of an entry processor (`RunProcessor`)."""
+
+    run: int
+    result: ProcessorResult
+
+
+@dataclass(frozen=True, slots=True)
 class ZoneBatches:
     """Requests on maps of zones, of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
 
@@ -302,6 +311,7 @@ Event = (
     | TurnEnded
     | ClientRequest
     | RequestWithdrawn
+    | ProcessorEnded
     | ZoneBatches
     | FramesForwarded
     | CutRequested

@@ -314,6 +314,7 @@ class Member:
 
     def on_route(self) -> None:
         self.router.on_timer()
+        self.router.runs.on_timer()
         self.serving.forwarding.on_timer()
         self.agreed.zones.on_timer()
 
@@ -586,6 +587,7 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.TimerFired: lambda member, event: member.on_timer(event.name),
     e.ClientRequest: Member.on_request,
     e.RequestWithdrawn: lambda member, event: _withdraw(member, event.token),
+    e.ProcessorEnded: lambda member, event: member.router.runs.on_ended(event.run, event.result),
     e.ZoneBatches: Member.on_zone_batches,
     e.FramesForwarded: lambda member, event: member.serving.forwarding.take(event.parts),
     e.StepEnded: lambda member, event: None,

@@ -23,8 +23,9 @@ from typing import Protocol
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
+from holdfast.core.model.processors import RunBegun
 
-Decided = Callable[[Outcome | Wait], None]
+Decided = Callable[[Outcome | Wait | RunBegun], None]
 ShareDone = Callable[[Outcome, Sequence[int], Sequence[int]], None]
 """Result of a share of an operation on all partitions: outcome, partitions that are not done yet, and partitions that
 were not led here at the beginning.
@@ -77,7 +78,13 @@ class ReplicationEngine(Protocol):
         returns; the request may also be rejected. A request that has to wait has changed nothing. Submit it
         again when the partition has changed (`changed`), or, with `late`, when it has waited long enough;
         then it is answered. `behind`: others have waited for the same since before it came (routing/R-20).
+
+        With a `RunBegun` the entry is locked for an entry processor: submit the request again with its result, or call
+        `end_run`.
         """
+
+    def end_run(self, request: Request) -> None:
+        """The run of this request has no result: unlock its entry. Does nothing if the lock has ended before."""
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
         """A share of an operation on all partitions. Returns about how many entries were examined."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.effects import Announce, BackpressureChanged, ClusterChanged, Complete, Delivery, Notify
+from holdfast.core.effects import (
+    Announce,
+    BackpressureChanged,
+    ClusterChanged,
+    Complete,
+    Delivery,
+    Notify,
+    RunProcessor,
+)
 from holdfast.core.events import (
     ChangesAsked,
     ClientConnected,
@@ -16,6 +24,7 @@ from holdfast.core.events import (
     Event,
     ListenerAdded,
     MapDestroyed,
+    ProcessorEnded,
     RequestWithdrawn,
     SubscriptionEnded,
     TransactionAsked,
@@ -24,8 +33,10 @@ from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import Token
 from holdfast.core.model.operations import Done, EntryEvent, Request, WrittenEntries
 from holdfast.core.model.partition_events import News
+from holdfast.core.model.processors import ProcessorResult, ProcessorRun
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.core.primary_backup.cuts import Taken
+from holdfast.engine.ports import ProcessorRunner
 
 
 class Callers:
@@ -40,6 +51,8 @@ class Callers:
         """Callbacks of those that take several events at once."""
         self._watchers: dict[Token, Callable[[], None]] = {}
         self._news_listeners: dict[Token, Callable[[News], None]] = {}
+        self.processors: ProcessorRunner | None = None
+        """Set by the world."""
         self.backpressure_changed: Callable[[], None] = lambda: None
         """Set by the client port; called when reading from clients should stop or resume."""
 
@@ -180,6 +193,17 @@ class Callers:
                         watcher()
             case BackpressureChanged():
                 self.backpressure_changed()
+            case RunProcessor(run, asked):
+                self._run_processor(run, asked)
+
+    def _run_processor(self, run: int, asked: ProcessorRun) -> None:
+        def ended(result: ProcessorResult) -> None:
+            self._put(ProcessorEnded(run, result))
+
+        if self.processors is None:
+            ended(ProcessorResult(error="this member runs no entry processors"))
+        else:
+            self.processors.run(asked, ended)
 
     def _deliver_written(self, token: Token, written: WrittenEntries) -> None:
         if (on_written := self._on_written.get(token)) is not None:

@@ -26,6 +26,7 @@ from holdfast.core.effects import (
     Notify,
     OpenLink,
     ReadHistory,
+    RunProcessor,
     Send,
     SetTimer,
     Stop,
@@ -76,7 +77,7 @@ STOPPED = Outcome(Status.CLOSING, None, "this member has stopped")
 NO_LEADER = Outcome(Status.MOVED, None, STOPPED.detail)
 FRAMES_BYTES = 256 * 1024
 """An event gets no more frames for other members when it has this many, so that serving them takes a few ms."""
-DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
+DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged, RunProcessor})
 LINKS = "links"
 HELD = "held updates"
 HOLD_NS = 2 * MILLISECOND
@@ -518,7 +519,9 @@ class Driver:
                     self.world.soon(self._end_turn)
             case Note():
                 self.world.note(effect)
-            case Complete() | Notify() | Announce() | ClusterChanged() | BackpressureChanged():
+            case (
+                Complete() | Notify() | Announce() | ClusterChanged() | BackpressureChanged() | RunProcessor()
+            ):
                 self.callers.deliver(effect)
             case Append() | Checkpoint() | ReadHistory():
                 if self.journal is not None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from holdfast.core.effects import Append, Checkpoint, Note, ReadHistory
 from holdfast.core.model.ids import Address, MemberId
+from holdfast.core.model.processors import ProcessorResult, ProcessorRun
 
 
 class World(Protocol):
@@ -50,6 +51,16 @@ class World(Protocol):
 
     def wake_at(self, deadline_ns: int) -> None:
         """Call `Driver.tick` no later than this."""
+
+
+class ProcessorRunner(Protocol):
+    """Runs entry processors."""
+
+    def run(self, asked: ProcessorRun, done: Callable[[ProcessorResult], None]) -> None:
+        """`done` is called once, in a later step on the member's thread; perhaps too late, or never."""
+
+    def end(self) -> None:
+        """Start no more."""
 
 
 class Writer(Protocol):

@@ -40,6 +40,7 @@ from holdfast.core.model.operations import (
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.processors import call_problem
 from holdfast.core.model.records import PAIR_BYTES, Record
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, begins, decode_step, step_problem
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
@@ -287,6 +288,8 @@ def _request(request: Request, count: int) -> None:
         _none(cp_problem(request))
     if request.op in COLLECTION_STEPS:
         _none(collection_step_problem(request))
+    if request.op is Op.PROCESS:
+        _none(call_problem(request))
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         _require(request.map == TRANSACTIONS_MAP, f"a step of a transaction on {request.map[:40]!a}")
         try:

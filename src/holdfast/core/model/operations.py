@@ -64,6 +64,7 @@ class Op(IntEnum):
     READ_CP = 50  # `map` = that of a CP group, `key` = the object, `value` = a `CpStep`; answers a `CpAnswer`
     CHANGE_CP = 51  # the same of a step that may store something new, or wait
     RELEASE_CP = 52  # the same of a step that releases or removes something
+    PROCESS = 55  # `value` = a `ProcessorCall`; answers what the function returns (`core.model.processors`)
 
 
 READS = frozenset(
@@ -100,6 +101,7 @@ GROWING = frozenset(
         Op.FILL,
         Op.ADD_TO_COLLECTION,
         Op.CHANGE_CP,
+        Op.PROCESS,
     }
 )
 """A longer value may need memory, too."""
@@ -138,7 +140,7 @@ STRUCTURE_WAITS = COLLECTION_WAITS | CP_CHANGES
 """Steps that may wait for a change of their collection or CP object, in line (routing/R-20)."""
 STRUCTURE_STEPS = COLLECTION_STEPS | CP_STEPS
 
-BETWEEN_MEMBERS = frozenset({Op.PIN, *STEPS, *MOVING, *STRUCTURE_STEPS})
+BETWEEN_MEMBERS = frozenset({Op.PIN, Op.PROCESS, *STEPS, *MOVING, *STRUCTURE_STEPS})
 
 CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})
 
@@ -230,6 +232,8 @@ class Status(IntEnum):
     """The memory of a member that would have to store the write is nearly full."""
     LOST = 11
     """Partitions of the map are lost, and its `loss_policy` does not ignore that."""
+    PROCESSOR_FAILED = 12
+    """An entry processor has raised an error, or took too long. Nothing was changed."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mmh3 import hash64
+from msgspec.structs import replace
 
 from holdfast.config.schema import ENDLESS_IDLE_MS
 from holdfast.core.model.collections import is_multimap
@@ -16,6 +17,7 @@ from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.multimap_values import count_values, decode_values
 from holdfast.core.model.operations import CLEARING, DEFAULT_TTL, EventKind, Op, Request, Value
+from holdfast.core.model.processors import EntryChange, finished_run
 from holdfast.core.model.records import Change
 from holdfast.core.operations.conditions import CONDITIONS, takes_effect
 from holdfast.core.store.map_state import MapState
@@ -111,6 +113,8 @@ def decide(
         return look.decision(None)
     if op in _CHANGING:
         return look.decision(_change_present(look, request))
+    if op is Op.PROCESS:
+        return _processed(look, request, now_ns, lifetimes)
     raise ValueError(f"{op.name} is not an operation on one key")
 
 
@@ -136,6 +140,29 @@ def _change_present(look: _Look, request: Request) -> Value:
     elif applies:
         look.take_out(key, EventKind.EVICTED if op is Op.EVICT else EventKind.REMOVED)
     return present if op is Op.REMOVE else applies
+
+
+EXPIRED_MEANWHILE = "the entry expired while the entry processor ran; nothing was changed"
+
+
+def _processed(look: _Look, request: Request, now_ns: int, lifetimes: Lifetimes) -> Decision:
+    """The result of an entry processor. An entry that stays keeps its time to live."""
+    run, key = finished_run(request), request.key
+    present = look.read(key)
+    if (present is not None) is not run.found:
+        return Decision(refused=EXPIRED_MEANWHILE)
+    if run.change is EntryChange.REMOVE and present is not None:
+        look.take_out(key, EventKind.REMOVED)
+    elif run.change is EntryChange.STORE:
+        update = _storing(request, key, run.value, present, lifetimes)
+        expiry = look.state.expiries.get(key) if look.state is not None and present is not None else None
+        if present is not None:
+            ttl_ms = expiry.remaining_ttl_ms(now_ns) if expiry is not None else 0
+            max_idle_ms = expiry.max_idle_ms if expiry is not None else 0
+            word = request.key_hash or (look.state.hash_word(key) if look.state is not None else 0)
+            update = replace(update, ttl_ms=ttl_ms, max_idle_ms=max_idle_ms, key_hash=word)
+        look.updates.append(update)
+    return look.decision(run.answer)
 
 
 def new_ttl(state: MapState, key: bytes, ttl_ms: int) -> Update:

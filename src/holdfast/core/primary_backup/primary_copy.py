@@ -4,6 +4,9 @@ It answers when the backups hold the updates (DESIGN rule 2). A request with an 
 remembered, here and on the backups, and returned again as soon as its records are acknowledged. An answer that changed
 nothing waits for a read barrier (primary_backup/P-7), unless it is a read of a map whose reads are not confirmed.
 
+- primary_backup/A-2: While an entry processor runs, its entry is locked like one of a transaction. Its result counts
+  only under that lock. Example: a processor reads 7 on member 1. The partition moves to member 2, where a put stores 9,
+  and back to 1. The result 8 is not stored then, because the lock ended with the first move: the processor runs again.
 - primary_backup/A-1: A read that raises an error is answered with that error. Only an error that leaves the member's
   state in doubt stops it.
 
@@ -20,10 +23,10 @@ from holdfast.core.collections.changed_collections import ChangedCollections
 from holdfast.core.collections.collection_steps import decide_step, rejection_of
 from holdfast.core.cp.cp_steps import answer_again
 from holdfast.core.model.collections import is_multimap, shown_name
-from holdfast.core.model.decisions import Decision, Update, Wait
+from holdfast.core.model.decisions import Decision, LockChanges, Update, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.levels import PRIMARY_LOCKS
-from holdfast.core.model.map_locks import client_of, guarded_map
+from holdfast.core.model.map_locks import client_of, guarded_map, locks_of
 from holdfast.core.model.map_moves import (
     CLOSED,
     NOT_DUE,
@@ -51,6 +54,7 @@ from holdfast.core.model.operations import (
     bytes_of,
     too_long,
 )
+from holdfast.core.model.processors import RunBegun, decode_call, is_finished, run_lock
 from holdfast.core.model.records import Change
 from holdfast.core.model.transactions import (
     LockKeys,
@@ -61,9 +65,10 @@ from holdfast.core.model.transactions import (
     decode_step,
     encode,
     entry_of,
+    lock_key,
 )
 from holdfast.core.operations.lock_steps import decide_lock_step, wait_for_map_lock
-from holdfast.core.operations.map_operations import decide, decide_whole, merge
+from holdfast.core.operations.map_operations import decide, decide_whole, merge, peek
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move, moving_reason
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
 from holdfast.core.outbox import Outbox
@@ -79,7 +84,9 @@ from holdfast.core.store.request_ids import ANSWER_DROPPED
 T = TypeVar("T")
 _NO_MAP: frozenset[Op] = frozenset({Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE, *MOVING})
 """A closed map does not reject these as a whole."""
+_MAY_END = STRUCTURE_CHANGES | {Op.PROCESS}
 _LISTING = frozenset({Op.GET_ALL, Op.READ_COLLECTION, Op.AWAIT_ITEMS})
+RUN_ENDED = Outcome(Status.MOVED, None, "the lock for an entry processor ended before its result came")
 CLEARED_IN_PART = "not all items were removed, because their partition has moved or the call timeout was over"
 SLICE_ENTRIES = 50_000
 SLICE_BYTES = 8 << 20
@@ -107,6 +114,8 @@ class PrimaryCopy:
         self._delegate: ReplicationEngineDelegate | None = None
         self._lock_wait_ms = settings.limits.call_timeout_ms
         self._changed_collections = ChangedCollections()
+        self._runs: dict[bytes, PartitionCopy] = {}
+        """Copies in which entries are locked for entry processors, by run."""
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._clearings = Clearings(out, lane, timeout_ns, self._rejection, self._changed_collections)
 
@@ -151,6 +160,9 @@ class PrimaryCopy:
         lane, partition = self._lane, request.partitions[0]
         copy = lane.leading[partition]
         assert copy is not None, "only the primary gets requests"
+        if request.op is Op.PROCESS and is_finished(request) and not self._may_finish(copy, request):
+            done(RUN_ENDED)
+            return
         closed = MOVES_MAP in copy.maps and request.op not in _NO_MAP and self._is_closed(copy, request.map)
         if request.op in READS:
             if closed:
@@ -164,18 +176,12 @@ class PrimaryCopy:
             done(CLOSED if closed else NOT_DUE)
             return
         decision = self._decide(copy, request, behind=behind)
-        if type(decision) is Wait:
-            if not late:
-                if partition not in lane.awaited and request.op not in STRUCTURE_CHANGES:
-                    lane.awaited[partition] = Awaited(copy)
-                done(decision)
+        if isinstance(decision, Wait | RunBegun):
+            held_up = self._hold_up(copy, request, decision, done, late=late)
+            if held_up is None:
                 return
-            if decision.refused:
-                done(Outcome(Status.NOT_READY, None, decision.refused))
-                return
-            decision = Decision(decision.answer)
-        assert type(decision) is Decision, "a request is decided or waits"
-        if request.op in STRUCTURE_CHANGES and self._end_at_once(request, decision, done):
+            decision = held_up
+        if request.op in _MAY_END and self._end_at_once(request, decision, done):
             return
         assert lane.leading[partition] is copy, "deciding changes nothing"
         before = lane.opened
@@ -195,16 +201,52 @@ class PrimaryCopy:
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
             return
         if request.id and not decision.repeatable:
-            kept = request.op in STRUCTURE_CHANGES
+            kept = request.op in STRUCTURE_CHANGES or request.op is Op.PROCESS
             lane.remember(copy, request.id, value, before, several=request.op is Op.TRANSACT, kept=kept)
         if request.op in MOVING:
             self._out.notify(MapMarked(partition))
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
+    def _hold_up(
+        self, copy: PartitionCopy, request: Request, decision: Wait | RunBegun, done: Decided, *, late: bool
+    ) -> Decision | None:
+        """None: the caller was notified. Otherwise it waits no longer, and this is its answer."""
+        if isinstance(decision, RunBegun):
+            copy.locks.change(LockChanges([(lock_key(request.map, request.key), run_lock(request.expected))]))
+            self._runs[request.expected] = copy
+            done(decision)
+            return None
+        if not late:
+            if copy.partition not in self._lane.awaited and request.op not in STRUCTURE_CHANGES:
+                self._lane.awaited[copy.partition] = Awaited(copy)
+            done(decision)
+            return None
+        if decision.refused:
+            done(Outcome(Status.NOT_READY, None, decision.refused))
+            return None
+        return Decision(decision.answer)
+
+    def _may_finish(self, copy: PartitionCopy, request: Request) -> bool:
+        """Unlock the entry of a run that has a result; returns whether it was locked until now (primary_backup/A-2)."""
+        held = bool(copy.locks.of(request.expected))
+        self.end_run(request)
+        return held
+
+    def end_run(self, request: Request) -> None:
+        run = request.expected
+        copy = self._runs.pop(run, None)
+        if copy is not None and copy.locks.of(run):
+            copy.locks.change(LockChanges(released=run))
+            self._changed_collections.note_lock(copy.partition, locks_of(request.map), request.key)
+
     def _end_at_once(self, request: Request, decision: Decision, done: Decided) -> bool:
-        """Reject a step of a collection, or remove all items one by one for their listeners. Returns False for steps
-        that are carried out as others are.
+        """Reject a step of a collection or the result of a processor, or remove all items one by one for their
+        listeners. Returns False for steps that are carried out as others are.
         """
+        if request.op is Op.PROCESS:
+            if decision.refused:
+                done(Outcome(Status.PROCESSOR_FAILED, None, decision.refused))
+            return bool(decision.refused)
         if (rejection := rejection_of(decision, self._answer_bytes)) is not None:
             done(rejection)
             return True
@@ -263,7 +305,7 @@ class PrimaryCopy:
         if not left and decode_move_answer(value).refused != NOT_FORGOTTEN:
             return done
 
-        def ended(outcome: Outcome | Wait) -> None:
+        def ended(outcome: Outcome | Wait | RunBegun) -> None:
             if isinstance(outcome, Outcome) and outcome.status is Status.OK:
                 self._out.notify(MapEmptied(request.partitions[0], request.map))
             done(outcome)
@@ -348,7 +390,9 @@ class PrimaryCopy:
             done(answer)
             lane.close_batch(_ignore)
 
-    def _decide(self, copy: PartitionCopy, request: Request, *, behind: bool = False) -> Decision | Wait:
+    def _decide(
+        self, copy: PartitionCopy, request: Request, *, behind: bool = False
+    ) -> Decision | Wait | RunBegun:
         name, op = request.map, request.op
         if op is Op.CALL or op is Op.ASK:
             service = copy.services.get(part_name(name))
@@ -376,6 +420,10 @@ class PrimaryCopy:
         state = held.state if held is not None else None
         if op in STRUCTURE_STEPS:
             return decide_step(state, request, self._out.now_ns, self._out.wall_ms(), behind=behind)
+        if op is Op.PROCESS and not is_finished(request):
+            value = peek(state, request.key, self._out.now_ns)
+            skips = value is None and decode_call(request.value).only_present
+            return Decision() if skips else RunBegun(value)
         return decide(state, request, self._out.now_ns, self._lane.lifetimes(name))
 
     def _decide_by_locks(self, copy: PartitionCopy, request: Request) -> Decision | Wait | None:

@@ -96,6 +96,8 @@ class ConsensusReplication:
                 done(Outcome(Status.OK, found.locks.holds(partition, request.key)))
             else:
                 found.reads.submit(request, done)
+        elif request.op is Op.PROCESS:
+            found.locks.process(request, done, late=late)
         elif request.op in STRUCTURE_CHANGES:
             self._submit_item_step(found, request, done, late=late, behind=behind)
         elif (waits := found.locks.wait_of(request)) is None:
@@ -104,6 +106,11 @@ class ConsensusReplication:
             done(waits)
         else:
             found.locks.reject(request, _ended(waits), done)
+
+    def end_run(self, request: Request) -> None:
+        found = self.partitions.get(request.partitions[0])
+        if found is not None:
+            found.locks.end_run(request)
 
     def _submit_item_step(
         self, found: ZonePartition, request: Request, done: Decided, *, late: bool, behind: bool

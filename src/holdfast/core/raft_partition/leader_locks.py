@@ -16,6 +16,9 @@
   are applied, and its first try is not among them. Example: `try_put` x is in the log when a transaction locks x. Its
   caller repeats it: False would be wrong, because the first try stores x.
 
+- raft_partition/L-6: The lock for an entry processor is of the term, too: its result is proposed only under that lock.
+  It sees the value of its entry when all changes that were submitted before are applied.
+
 Example: a transaction locks x at member 1, leader in term 4, and member 2 becomes the leader of term 5. Another
 transaction may lock and change x there. The prepare of the first one fails at 2, because it holds no lock in term 5; at
 1 it is proposed in term 4, and never committed, because a majority knows term 5.
@@ -29,6 +32,13 @@ from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.decisions import Decision, LockChanges, Wait
 from holdfast.core.model.ids import GroupNumber, MemberId, place_of
 from holdfast.core.model.operations import CLEARING, Op, Outcome, Request, Status
+from holdfast.core.model.processors import (
+    RunBegun,
+    decode_call,
+    is_finished,
+    is_run_lock,
+    run_lock,
+)
 from holdfast.core.model.transactions import (
     EntryKey,
     ForgetBranches,
@@ -56,6 +66,7 @@ from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
 from holdfast.core.replication_engine import Decided
 from holdfast.core.store.key_locks import KeyLocks
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.request_ids import ANSWER_DROPPED
 
 NOT_CURRENT = Outcome(Status.MOVED, None, "the leader has not applied yet what earlier leaders acknowledged")
 
@@ -268,6 +279,73 @@ class LeaderLocks:
         logged = branch or (copy.partition, step.transaction) in self._logged
         return not step.fence and not logged and not self.leaving and not copy.locks.of(step.transaction)
 
+    # -- entry processors
+
+    def process(self, request: Request, done: Decided, *, late: bool) -> None:
+        """Begin a run, or propose its result (raft_partition/L-6). `done` is called once, perhaps with a `RunBegun`."""
+        [partition] = request.partitions
+        if is_finished(request):
+            held = bool(self.of(partition).of(request.expected))
+            self.end_run(request)
+            if held:
+                self._proposals.submit(request, done)
+            else:
+                done(NOT_CURRENT)
+            return
+        if not self._zone.groups.current(self._number):
+            done(NOT_CURRENT)
+            return
+        waits = self.wait_of(request)
+        if isinstance(waits, Wait):
+            if late:
+                self.reject(request, Outcome(Status.NOT_READY, None, waits.refused), done)
+            else:
+                done(waits)
+            return
+        if (
+            request.id
+            and (applied := self._state.copies[partition].applied(request.id, request.map)) is not None
+        ):
+            done(
+                ANSWER_DROPPED
+                if applied.has_dropped(request.id)
+                else Outcome(Status.OK, applied.answer(request.id))
+            )
+            return
+        taken = [(lock_key(request.map, request.key), run_lock(request.expected))]
+        self.of(partition).change(LockChanges(taken))
+        self._proposals.after(partial(self._begin_run, request, done))
+
+    def _begin_run(self, request: Request, done: Decided, outcome: Outcome) -> None:
+        """All changes that were submitted before are applied; one of them may have been this request."""
+        [partition] = request.partitions
+        copy = self._state.copies[partition]
+        if outcome.status is Status.OK and not (
+            self._zone.groups.current(self._number) and self.of(partition).of(request.expected)
+        ):
+            outcome = NOT_CURRENT
+        elif outcome.status is Status.OK and request.id and copy.applied(request.id, request.map) is not None:
+            outcome = Outcome(Status.MOVED, None, "its first try is applied now")  # It is submitted again.
+        if outcome.status is not Status.OK:
+            self.end_run(request)
+            done(outcome)
+            return
+        value = self._state.look(partition, request.map, request.key, self._zone.out.wall_ms())
+        if value is None and decode_call(request.value).only_present:
+            self.end_run(request)
+            self._reads.submit(
+                Request(Op.CONTAINS_KEY, request.map, [partition], key=request.key), partial(_skipped, done)
+            )
+        else:
+            done(RunBegun(value))
+
+    def end_run(self, request: Request) -> None:
+        """Unlock the entry, if it is locked for this run."""
+        [partition] = request.partitions
+        locks = self._of.get(partition)
+        if locks is not None and locks.of(request.expected):
+            self._change(partition, LockChanges(released=request.expected))
+
     # -- changes of locks
 
     def _change(self, partition: int, changes: LockChanges) -> None:
@@ -309,7 +387,7 @@ class LeaderLocks:
             for kept, lock in locks.held.items():
                 entry = entry_of(kept)
                 logged = (partition, lock.transaction) in self._logged
-                if kept not in stored and entry is not None and not logged:
+                if kept not in stored and entry is not None and not logged and not is_run_lock(lock):
                     found.setdefault((partition, lock.transaction, lock.owner), []).append(entry)
         return found
 
@@ -320,6 +398,11 @@ def _step_request(partition: int, step: LockKeys | PrepareBranch, request_id: by
 
 def _said(result: StepResult) -> Outcome:
     return Outcome(Status.OK, encode(result))
+
+
+def _skipped(done: Decided, outcome: Outcome) -> None:
+    """There was no entry for a processor, as a confirmed leader knows."""
+    done(Outcome(Status.OK) if outcome.status is Status.OK else outcome)
 
 
 def _ignore(outcome: Outcome | Wait) -> None: ...

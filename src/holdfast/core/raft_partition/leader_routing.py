@@ -112,6 +112,7 @@ class LeaderRouting:
         self._neighbours = neighbours
         self._event_sink = event_sink
         self._waiting = other.waiting
+        self._runs = other.runs
         self._refusals = other.refusals
         self._watcher = watcher
         self.listening = event_sink.listening
@@ -184,6 +185,7 @@ class LeaderRouting:
                 of_terms=True,
             )
             router.heartbeats = self.sessions
+            router.runs = self._runs
             entries = ZoneEntries(zone, len(rows), rows)
             self._zones[zone] = RoutedZone(name, partitions, rows, replication, router, entries)
             router.refusals.follow(self._refusals)

@@ -17,6 +17,7 @@ from holdfast.core.raft_partition.consensus_replication import ConsensusReplicat
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.routing.gatherings import Gathering, Gatherings, Rehoming
 from holdfast.core.routing.pending import Asker, Parked, Waiting, answer, asks_again
+from holdfast.core.routing.processor_runs import ProcessorRuns
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.core.routing.router import Heartbeats, Router
 
@@ -39,6 +40,7 @@ class OtherRouter(Protocol):
     waiting: Waiting
     refusals: RequestRefusals
     gatherings: Gatherings
+    runs: ProcessorRuns
     heartbeats: Heartbeats | None
 
     def depart(self, names: frozenset[str], rehoming: Rehoming) -> None: ...

@@ -58,6 +58,7 @@ from holdfast.core.model.operations import (
     Op,
     Outcome,
     Request,
+    Status,
     Value,
 )
 from holdfast.core.model.records import Change, Record
@@ -183,22 +184,29 @@ class StateMachine:
         if request.op in MOVING:
             return self._move(copy, request, term)
         decision = self._decide(copy.maps.get(request.map), request, self.now_ns())
-        if decision.used:
-            self._use(copy.maps[request.map], decision.used)
-        if decision.updates:
-            held = self._open(copy, request.map, term)
-            for update in decision.updates:
-                self._apply(held, update, term, on_event)
-            held.state.settle()
-            self.changed.note(copy.partition, request.map)
+        if decision.refused:
+            return Outcome(Status.PROCESSOR_FAILED, None, decision.refused)
+        self._change(copy, request.map, decision, term, on_event)
         if request.op is Op.DESTROY and request.map in copy.maps:
             # Every replica of the group does so at this place of the log.
             copy.forget(request.map)
             if not self.counted:
                 copy.forgotten_to = 0
         if request.id and decision.updates:
-            copy.requests.note(mark_of(request.id, decision.answer))
+            copy.requests.note(mark_of(request.id, decision.answer, kept=request.op is Op.PROCESS))
         return decision.answer
+
+    def _change(
+        self, copy: PartitionCopy, name: str, decision: Decision, term: int, on_event: EventCallback | None
+    ) -> None:
+        if decision.used:
+            self._use(copy.maps[name], decision.used)
+        if decision.updates:
+            held = self._open(copy, name, term)
+            for update in decision.updates:
+                self._apply(held, update, term, on_event)
+            held.state.settle()
+            self.changed.note(copy.partition, name)
 
     def _take_item_step(
         self, copy: PartitionCopy, request: Request, term: int, on_event: EventCallback | None

@@ -63,6 +63,7 @@ from holdfast.core.model.operations import (
     Status,
 )
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.processors import RunBegun, begin_run, is_finished, without_run
 from holdfast.core.operations.map_operations import FROM_BACKUPS
 from holdfast.core.outbox import Outbox
 from holdfast.core.replication_engine import ReplicationEngine
@@ -81,6 +82,7 @@ from holdfast.core.routing.pending import (
     asks_again,
     size_of,
 )
+from holdfast.core.routing.processor_runs import ProcessorRuns
 from holdfast.core.routing.request_refusals import CROWDED, RequestRefusals, changes
 from holdfast.core.routing.slow_requests import parked_since
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -148,6 +150,8 @@ class Router:
         self.refusals = RequestRefusals(settings, rows, replication)
         self.access = LaneAccess(self.refusals.losses)
         self.waiting = self._waiting = waiting or Waiting(settings, out)
+        self.runs = ProcessorRuns(out, self._waiting, settings.limits)
+        """Those of all routers of a member."""
         self.backup_reads = BackupReads(me, settings, out, rows, held, neighbours)
         self.gatherings = Gatherings(
             me,
@@ -269,12 +273,17 @@ class Router:
         behind = len(waits) > 0 and not parked.number and waits.has_line(parked.request)
         if parked.number and self._replication.decides_later:
             waits.begin_decision(parked)
+        if parked.request.op is Op.PROCESS and not is_finished(parked.request):
+            parked.request = begin_run(parked.request, self._waiting.ticket())
 
-        def decided(outcome: Outcome | Wait) -> None:
+        def decided(outcome: Outcome | Wait | RunBegun) -> None:
             if parked.in_decision:
                 waits.end_decision(parked)
             if isinstance(outcome, Wait):
                 self._wait_for_change(parked, outcome)
+            elif isinstance(outcome, RunBegun):
+                if self._keep(parked):
+                    self.runs.begin(self, self._replication, parked, outcome)
             elif outcome.status is Status.MOVED and not asks_again(parked.asker):
                 # It was not applied. Another member would ask again at once; for a client the request waits here.
                 self._park(parked.request.partitions[0], parked)
@@ -358,6 +367,8 @@ class Router:
 
     def _park(self, partition: int, parked: Parked) -> None:
         parked.number = parked.ticket = 0
+        if parked.request.op is Op.PROCESS:
+            parked.request = without_run(parked.request)
         if self._keep(parked):
             if parked.request.op in STRUCTURE_WAITS:
                 self._collections.elsewhere[parked.asker] = parked
@@ -385,6 +396,8 @@ class Router:
     def _answer(self, parked: Parked, outcome: Outcome) -> None:
         """A request that may have been applied is not rejected (routing/R-4)."""
         self._count_out(parked)
+        if parked.request.op is Op.PROCESS:
+            self._replication.end_run(parked.request)
         assert not parked.size, "an answered request does not wait (routing/R-1)"
         answer(self._out, parked.asker, with_doubt(outcome, parked.doubt))
 
@@ -471,6 +484,7 @@ class Router:
             "parked requests": sum(len(parked) for parked in self._parked.values()) + self.gatherings.parked,
             "requests that wait for a change": sum(len(parked) for parked in self._delayed.values())
             + len(self._collections),
+            "entry processors": len(self.runs),
             "forwarded requests": len(self._sent) + self.gatherings.asked,
             "clearings": self._replication.running,
             **(self.frames.leftovers if self.frames is not None else {}),
@@ -534,6 +548,9 @@ class Router:
         for parked in left:
             self._count_out(parked)
         self._wake_behind(left)
+        for parked in self.runs.take_from(self, gone):
+            self._replication.end_run(parked.request)
+            self._count_out(parked)
         for ticket, (_, sent) in list(self._sent.items()):
             if sent.comes_from(gone):
                 # It was forwarded for a member that asks another one now.
@@ -577,6 +594,8 @@ class Router:
         ]
         self._parked, self._delayed = {}, {}
         for parked in [each for waiting in waits for each in waiting]:
+            self._answer(parked, Outcome(Status.NOT_READY, None, why))
+        for parked in self.runs.take_from(self):
             self._answer(parked, Outcome(Status.NOT_READY, None, why))
         sent, self._sent = self._sent, {}
         for _, parked in sent.values():

@@ -7,6 +7,8 @@
   released.
 - store/K-3: A new primary reads the locks that it was left in slices of `READ_AT_ONCE` entries. It serves when it knows
   all of them (primary_backup/O-6).
+- store/K-5: The lock of a run of an entry processor ends with its primary: it is not stored at a handover, and has no
+  coordinator that could be asked. The next primary lets the processor run again.
 - store/K-4: Locks of clients (`model.map_locks`) are replicated entries, unlike those of transactions. A client's lock
   ends when it is released, its lease is over, or its client is gone; not with its primary.
 
@@ -23,6 +25,7 @@ from typing import Final
 from holdfast.core.model.decisions import LockChanges
 from holdfast.core.model.map_locks import MapLock, guarded_map, locks_of
 from holdfast.core.model.map_locks import decode_lock as decode_map_lock
+from holdfast.core.model.processors import is_run_lock
 from holdfast.core.model.transactions import (
     BranchState,
     KeyLock,
@@ -94,7 +97,8 @@ class KeyLocks:
 
     def one_of_each(self) -> Iterator[KeyLock]:
         """One lock of each transaction: there may be many more locks."""
-        return (self.held[kept[0]] for kept in self._of.values())
+        locks = (self.held[kept[0]] for kept in self._of.values())
+        return (lock for lock in locks if not is_run_lock(lock))
 
     def map_lock(self, name: str, key: bytes, now_ns: int) -> MapLock | None:
         """The lock that a client has on this entry; None: none has."""
@@ -149,7 +153,7 @@ class KeyLocks:
             if kept not in self.held:
                 self.held[kept] = lock
                 self._of.setdefault(lock.transaction, []).append(kept)
-                if self._unstored is not None:
+                if self._unstored is not None and not is_run_lock(lock):
                     self._unstored[kept] = lock
         released = self._of.pop(changes.released, None)
         if released is not None:
@@ -163,12 +167,16 @@ class KeyLocks:
     @property
     def unstored(self) -> int:
         """How many locks a handover has still to look at."""
-        return len(self.held if self._unstored is None else self._unstored)
+        return len(self._storable() if self._unstored is None else self._unstored)
+
+    def _storable(self) -> dict[bytes, KeyLock]:
+        """See store/K-5."""
+        return {kept: lock for kept, lock in self.held.items() if not is_run_lock(lock)}
 
     def take_unstored(self, most: int) -> list[tuple[bytes, KeyLock]]:
         """The next ones for a handover to store (store/K-2)."""
         if self._unstored is None:
-            self._unstored = self.held.copy()
+            self._unstored = self._storable()
         return [self._unstored.popitem() for _ in range(min(most, len(self._unstored)))]
 
     def end_storing(self) -> None:
