@@ -124,6 +124,7 @@ class Node(MemberGrid):
             self.settings, self.member_uuid, Address(chosen.host, 0), self.connection_log, ports.tls
         )
         self._world = RealWorld(self.loop, network, self, self._watch.note)
+        processors = self._world.processors(self.settings)
         await network.listen(await ports.take_member_port(network))
         try:
             await ports.take_client_port(lambda: self._door)
@@ -147,6 +148,7 @@ class Node(MemberGrid):
             await self._http.close()
             await network.stop()
             raise
+        self.driver.callers.processors = processors
         self._connect()
         self.started = True
         await ports.begin()
@@ -291,6 +293,8 @@ class Node(MemberGrid):
         self.memory.stop()
         self._watch.stop()
         self._proving.stop()
+        if self.driver.callers.processors is not None:
+            self.driver.callers.processors.end()
         await self._ports.close_client_port()
         await self._http.close_port()
         # The last message to clients: where the partitions of this member are now.

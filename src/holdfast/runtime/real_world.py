@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.config import Settings
 from holdfast.core.effects import Note
 from holdfast.core.model.ids import Address, MemberId
+from holdfast.engine.ports import ProcessorRunner
 from holdfast.runtime.peering.member_network import MemberNetwork
+from holdfast.runtime.processor_threads import processor_threads
 
 
 class WorldOwner(Protocol):
@@ -89,6 +92,10 @@ class RealWorld:
     def _tick(self) -> None:
         self._timer = None
         self._owner.tick()
+
+    def processors(self, settings: Settings) -> ProcessorRunner | None:
+        """None: the settings have no entry processors. Raises ConfigError."""
+        return processor_threads(settings, self._loop, self._owner.guard)
 
     def cancel(self) -> None:
         if self._timer is not None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import STRUCTURES
 from holdfast.core.model.operations import (
     DEFAULT_TTL,
     LIFETIME_MS_MAX,
@@ -22,7 +23,8 @@ from holdfast.core.model.operations import (
     bytes_of,
     too_long,
 )
-from holdfast.errors import RequestError, TooLarge, raise_worst
+from holdfast.core.model.processors import ProcessorCall, encode_call
+from holdfast.errors import ConfigError, Refused, RequestError, TooLarge, raise_worst
 from holdfast.runtime.in_process.bulk_turns import (
     ENTRY_BYTES,
     PIECE,
@@ -148,6 +150,24 @@ class Map(Generic[K, V]):
             await self._on_key(Op.PUT_IF_ABSENT, key, given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
         )
         return present
+
+    async def execute(self, key: K, processor: str, argument: object = None) -> Any:
+        """Run an entry processor (`[processors.NAME]`) on the entry, where it lives; returns its result. No other
+        change of the entry happens meanwhile. Raises ProcessorFailed if the function failed, and nothing was changed.
+        """
+        node = self._node
+        chosen = node.collections.processors.get(processor)
+        if chosen is None:
+            raise ConfigError(f"there is no entry processor {processor!r}: set [processors.{processor}]")
+        if node.level < STRUCTURES:
+            raise Refused(
+                f"entry processors need feature level {STRUCTURES}, and the cluster has {node.level}"
+            )
+        given = b"" if argument is None else self._dump(argument)
+        call = encode_call(ProcessorCall(processor, given, limit_ms=chosen.time_limit_ms))
+        raw = self._dump(key)
+        partition = partition_of(raw, 0, node.partition_count)
+        return self._plain(await ask(node, Request(Op.PROCESS, self.name, [partition], raw, call)))
 
     async def replace(self, key: K, value: V) -> V | None:
         """Store if the key is present; returns the old value, or None."""

@@ -18,6 +18,7 @@ from holdfast.errors import (
     NotReady,
     PartitionLost,
     Passive,
+    ProcessorFailed,
     Refused,
     RequestError,
     TooLarge,
@@ -41,6 +42,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.FAILED: Refused,
     Status.NO_MEMORY: NoMemory,
     Status.LOST: PartitionLost,
+    Status.PROCESSOR_FAILED: ProcessorFailed,
 }
 
 
