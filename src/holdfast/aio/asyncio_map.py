@@ -28,6 +28,7 @@ from holdfast.core.model.operations import LIFETIME_MS_MAX, MAP_NAME_MAX
 from holdfast.errors import ConfigError, ProtocolError, raise_worst
 from holdfast.serialization.entry_changes import EntryChange
 from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, LONG, data, message, text
+from holdfast.wire.hazelcast.named_processors import write_processor
 from holdfast.wire.values import STRING
 
 if TYPE_CHECKING:
@@ -195,6 +196,16 @@ class Map(Generic[K, V]):
         stored = self._dump(key)
         form = forms.form(forms.SET_TTL, milliseconds(ttl_s), self._named)
         return bool(await self._write(form, stored, last(stored)))
+
+    async def execute(self, key: K, processor: str, argument: object = None) -> Any:
+        """Run an entry processor of the members (`[processors.NAME]`) on the entry; returns its result. No other change
+        of the entry happens meanwhile. Raises ProcessorFailed if the function failed, and nothing was changed.
+        """
+        stored = self._dump(key)
+        given = b"" if argument is None else self.serializers.dump(argument)
+        form = forms.form(forms.EXECUTE_ON_KEY, THREAD, self._named)
+        rest = data(write_processor(processor, given)) + last(stored)
+        return self._load(views.value_or_none(await self._write(form, stored, rest)))
 
     async def _write(self, form: RequestForm, stored: bytes, rest: bytes) -> Any:
         form = owned_form(form, self._client)

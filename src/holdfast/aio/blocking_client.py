@@ -347,6 +347,9 @@ class BlockingMap(Generic[K, V]):
     def replace(self, key: K, value: V) -> V | None:
         return at_once(self._direct.replace(key, value))
 
+    def execute(self, key: K, processor: str, argument: object = None) -> Any:
+        return at_once(self._direct.execute(key, processor, argument))
+
     def replace_if_same(self, key: K, old: V, new: V) -> bool:
         return at_once(self._direct.replace_if_same(key, old, new))
 

@@ -12,6 +12,7 @@ from holdfast.errors import (
     HoldfastError,
     NoDataMember,
     NoMemory,
+    ProcessorFailed,
     ProtocolError,
     Refused,
     RequestError,
@@ -39,6 +40,7 @@ CLIENT_DOOR = 1
 _WELCOME = Struct("<B17sBi17s")
 _REFUSED: dict[int, type[Refused]] = {
     3: Denied,
+    18: ProcessorFailed,
     21: Refused,
     23: Refused,
     26: Refused,

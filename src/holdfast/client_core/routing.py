@@ -156,6 +156,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.FAILED: errors.Refused,
     Status.NO_MEMORY: errors.NoMemory,
     Status.LOST: errors.PartitionLost,
+    Status.PROCESSOR_FAILED: errors.ProcessorFailed,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

@@ -106,6 +106,8 @@ object destroy
     Client.destroyProxy
 cluster watch
     Client.addPartitionLostListener Client.addMigrationListener
+map read put remove
+    Map.executeOnKey Map.submitToKey Map.executeOnAllKeys Map.executeWithPredicate Map.executeOnKeys
 map read
     Map.get Map.containsKey Map.containsValue Map.isLocked Map.getEntryView Map.keySet Map.getAll Map.values
     Map.entrySet Map.keySetWithPredicate Map.valuesWithPredicate Map.entriesWithPredicate Map.size Map.isEmpty

@@ -4,12 +4,12 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
-from holdfast.config import CpSettings, StructureSettings
+from holdfast.config import CpSettings, ProcessorSettings, StructureSettings
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request, WrittenEntries
 from holdfast.core.model.partition_events import News, Number
@@ -89,7 +89,7 @@ class StreamHeads(Protocol):
 
 
 class CollectionAccess(Protocol):
-    """Queues, lists, sets, locks, CP objects, and other structures whose steps are decided in one partition."""
+    """Queues, lists, sets, locks, CP objects, entry processors, and others whose steps are decided in one partition."""
 
     def execute(self, request: Request, done: Done) -> Callable[[], None]:
         """Like `Grid.execute`, for a step that may wait. Returns the function that withdraws it, because the client has
@@ -104,6 +104,10 @@ class CollectionAccess(Protocol):
 
     @property
     def cp_settings(self) -> CpSettings: ...
+
+    @property
+    def processors(self) -> Mapping[str, ProcessorSettings]:
+        """Settings of the entry processors, by name."""
 
 
 class Grid(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
-from holdfast.config import CpSettings, Settings, StructureSettings
+from holdfast.config import CpSettings, ProcessorSettings, Settings, StructureSettings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.member_status import MemberCount
@@ -449,6 +449,10 @@ class MemberCollections:
     @property
     def cp_settings(self) -> CpSettings:
         return self._grid.member.settings.cp
+
+    @property
+    def processors(self) -> Mapping[str, ProcessorSettings]:
+        return self._grid.settings.processors
 
 
 def _withdraw_nothing() -> None:

@@ -17,7 +17,7 @@ from tests.server.local_copies import LocalCopies
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.actions.show_status import ShowStatus
-from holdfast.config import CpSettings, MapSettings, Settings, StructureSettings
+from holdfast.config import CpSettings, MapSettings, ProcessorSettings, Settings, StructureSettings
 from holdfast.core.collections.collection_steps import decide_step
 from holdfast.core.model.collections import is_multimap
 from holdfast.core.model.decisions import Decision, Wait
@@ -43,6 +43,7 @@ from holdfast.core.model.operations import (
 )
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.processors import ProcessorCall, decode_call
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneChanges, ZoneWrites
@@ -282,6 +283,10 @@ class OneMemberCollections:
         return self.configured.collection(name)
 
     @property
+    def processors(self) -> dict[str, ProcessorSettings]:
+        return {"sell": ProcessorSettings(function="shop:sell", factory_id=66, class_id=1)}
+
+    @property
     def cp_settings(self) -> CpSettings:
         return self.configured.cp
 
@@ -307,6 +312,12 @@ class OneMemberGrid:
         self.requests: list[Request] = []
         self.doubts: list[str] = []
         self.collections = OneMemberCollections(self)
+        self.running: list[tuple[Request, Done]] = []
+        """Entry processors, until `end_runs`,"""
+        self.holds_runs = False
+        """if they do not end at once."""
+        self.calls: list[ProcessorCall] = []
+        self.failing = b"fails"
         self.timed: list[str] = []
         """What has ended that is no request."""
         self.reads: Counter[str] = Counter()
@@ -578,12 +589,33 @@ class OneMemberGrid:
             done(Outcome(Status.OK, self._whole(request)))
         elif request.op in (Op.GET_ALL, Op.PUT_ALL):
             done(Outcome(Status.OK, self._many(request)))
+        elif request.op is Op.PROCESS:
+            self.running.append((request, done))
+            if not self.holds_runs:
+                self.end_runs()
         elif request.op in STRUCTURE_STEPS:
             decided = self.step(request)
             done(Outcome(Status.OK, decided.answer))
             self.collections.wake()
         else:
             done(Outcome(Status.OK, self._keyed(request)))
+
+    def end_runs(self) -> None:
+        """The processor stores its argument, and answers the former value."""
+        while self.running:
+            request, done = self.running.pop(0)
+            call = decode_call(request.value)
+            self.calls.append(call)
+            copy = self.copies[request.partitions[0]]
+            old = self.lane.read(copy, request.map, request.key)
+            if call.only_present and old is None:
+                done(Outcome(Status.OK))
+            elif call.argument == self.failing:
+                done(Outcome(Status.PROCESSOR_FAILED, None, "sold out"))
+            else:
+                argument = call.argument or call.payload or b""
+                self.lane.set(copy, request.map, request.key, argument, 0, 0, request.key_hash)
+                done(Outcome(Status.OK, old))
 
     def step(self, request: Request) -> Decision | Wait:
         held = self.copies[request.partitions[0]].open(request.map)

@@ -32,6 +32,7 @@ from holdfast.wire.hazelcast.hazelcast_frames import (
     message,
     text,
 )
+from holdfast.wire.hazelcast.named_processors import write_processor
 
 TURN_CALLS = 50_000
 """Calls of one turn: some ms of work."""
@@ -68,6 +69,7 @@ SINGLE: dict[str, bytes] = {
     "expected": stored(3),
     "predicate": stored(4),
     "filter": stored(4),
+    "processor": frame(bytes(4) + write_processor("sell", b"")),
     "version": frame(bytes(25)),
     "cluster_name": text("dev"),
     "username": text("u"),

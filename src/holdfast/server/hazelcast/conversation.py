@@ -315,6 +315,20 @@ class Conversation:
         if not ended:
             self._withdrawals[number] = withdraw
 
+    def execute_part(self, call: Call, request: Request, done: Callable[[Outcome], None]) -> None:
+        """Execute one of the requests of a call whose response the caller makes. `done` is called once, perhaps before
+        this returns, also if the connection has ended.
+        """
+        self._expect(1, 0)
+
+        def finished(outcome: Outcome) -> None:
+            self._expect(-1, 0)
+            done(outcome)
+
+        self.handed_over = True
+        told = self.callback(f"the answer to {name_of(call.kind)}", finished, call.correlation)
+        self.grid.execute(request, told)
+
     def _hand_over(
         self, request: Request, done: Callable[[Outcome], None], doubtful: tuple[bytes, str] | None
     ) -> None:

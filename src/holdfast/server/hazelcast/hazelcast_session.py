@@ -30,6 +30,7 @@ from holdfast.server.hazelcast import (
     near_caches,
     objects,
     partitions,
+    processor_requests,
     reference_lane,
     transactional_maps,
 )
@@ -141,6 +142,7 @@ MESSAGES: dict[int, RequestKind] = {
     **objects.MESSAGES,
     **schemas.MESSAGES,
     **maps.MESSAGES,
+    **processor_requests.MESSAGES,
     **lock_requests.MESSAGES,
     **iteration.MESSAGES,
     **listeners.MESSAGES,
@@ -161,6 +163,7 @@ _REJECTED_BY_LEAVERS = frozenset(
         **objects.MESSAGES,
         **schemas.MESSAGES,
         **maps.MESSAGES,
+        **processor_requests.MESSAGES,
         **lock_requests.MESSAGES,
         **iteration.MESSAGES,
         **_COLLECTIONS,

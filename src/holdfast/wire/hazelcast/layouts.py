@@ -420,6 +420,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "key": ("key", _key),
     "value": ("value", _data),
     "expected": ("expected", _data),
+    "processor": ("value", _data),
     "keys": ("keys", _keys),
     "entries": ("values", _entries),
     "items": ("values", _items),

@@ -27,6 +27,8 @@ DESTROYED = ErrorCode(14, "com.hazelcast.spi.exception.DistributedObjectDestroye
 BAD_ARGUMENT = ErrorCode(23, "java.lang.IllegalArgumentException")
 NOT_OWNER = ErrorCode(26, "java.lang.IllegalMonitorStateException")
 BAD_STATE = ErrorCode(27, "java.lang.IllegalStateException")
+HAZELCAST = ErrorCode(18, "com.hazelcast.core.HazelcastException")
+SERIALIZATION = ErrorCode(21, "com.hazelcast.nio.serialization.HazelcastSerializationException")
 OUT_OF_BOUNDS = ErrorCode(29, "java.lang.IndexOutOfBoundsException")
 MAX_SIZE = ErrorCode(43, "com.hazelcast.map.ReachedMaxSizeException")
 AGAIN = ErrorCode(46, "com.hazelcast.spi.exception.RetryableHazelcastException")
@@ -59,6 +61,7 @@ _BY_STATUS = {
     Status.NO_MEMORY: (MAX_SIZE, "memory is full; the request was not applied"),
     Status.NO_ROOM: (BAD_STATE, "a disk is full; the request was not applied"),
     Status.LOST: (BAD_STATE, "partitions of the map are lost; the request was not applied"),
+    Status.PROCESSOR_FAILED: (HAZELCAST, "the entry processor failed; nothing was changed"),
     Status.TOO_LARGE: (BAD_ARGUMENT, "key or value is larger than this cluster accepts"),
 }
 
