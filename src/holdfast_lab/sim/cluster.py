@@ -42,6 +42,7 @@ from holdfast_lab.check.zone_invariants import Revisions
 from holdfast_lab.sim.damage import Damage
 from holdfast_lab.sim.disk import SimDisk
 from holdfast_lab.sim.lost_members import LostMembers
+from holdfast_lab.sim.simulated_processors import SimulatedProcessors
 from holdfast_lab.sim.world import Process, World
 
 PORT = 5751
@@ -573,6 +574,7 @@ def driver_of(
     recorder = process.world.recorder
     if process.disk is None:
         driver = Driver(Member(identity, settings, services, ways=process.world.ways), process)
+        driver.callers.processors = SimulatedProcessors(process)
         if recorder is not None:
             names = [service.name for service in services]
             driver.record(recorder.begin(process.name, settings, identity, names, None))
@@ -595,6 +597,7 @@ def driver_of(
         recorder=recorder,
         ways=process.world.ways,
     )
+    driver.callers.processors = SimulatedProcessors(process)
     return driver, journal.when_ready
 
 

@@ -61,6 +61,8 @@ LOCK_SEEDS, LOCKS = 95_000, 0.5
 """The same of a lock."""
 ZONE_QUEUE_SEEDS, ZONE_QUEUES = 92_000, 0.5
 """In so many runs with a zone of seeds from this one on, the queue is in the zone."""
+PROCESSOR_SEEDS, PROCESSORS, PROCESSED = 99_500, 0.5, "processed"
+"""In so many runs of seeds from this one on, an entry processor runs; with a zone, half of these are in it."""
 CP_SEEDS, CPS = 94_000, 0.5
 """In so many runs of seeds from this one on, there are CP objects; with a zone, half of these are in it."""
 EVICTION_SEEDS, EVICTIONS = 98_500, 0.5
@@ -118,6 +120,11 @@ class Shape:
         draw = random.Random(f"{seed}/sessions")
         short = seed >= SESSION_SEEDS and draw.random() < SHORT_SESSIONS
         return draw.choice(SESSION_TTLS_MS) if short else 0
+
+    def has_processors(self, seed: int) -> bool:
+        drawn = seed >= PROCESSOR_SEEDS and random.Random(f"{seed}/processor").random() < PROCESSORS
+        kept = not (self.zone_loss and PROCESSED in self.settings.maps)
+        return self._is_sound and kept and drawn
 
     def has_structures(self, seed: int) -> bool:
         """Whether the run has a ringbuffer, a counter and a generator of ids."""
@@ -271,6 +278,10 @@ def drawn(
         shape = replace(shape, builds=())
     if seed >= CP_SEEDS and random.Random(f"{seed}/zone cp").random() < ZONE_QUEUES:
         settings = msgspec.structs.replace(settings, cp=CpSettings(raft_zone=zone.name))
+        shape = replace(shape, builds=())
+    if seed >= PROCESSOR_SEEDS and random.Random(f"{seed}/zone processor").random() < ZONE_QUEUES:
+        zoned = MapSettings(backups=settings.map("default").backups, raft_zone=zone.name)
+        settings = msgspec.structs.replace(settings, maps={**settings.maps, PROCESSED: zoned})
         shape = replace(shape, builds=())
     shape = replace(
         shape,

@@ -1,15 +1,16 @@
-"""Callers beside the clients of maps, in runs that have them: of a service, a queue, a lock, and other structures."""
+"""Callers beside the clients of maps, in runs that have them: of a service, an entry processor, and structures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from holdfast.core.model.ids import SECOND
-from holdfast_lab.sim import cp_user, eviction_user, lock_user, queueing, structures, tally
+from holdfast_lab.sim import cp_user, eviction_user, lock_user, processor_user, queueing, structures, tally
 from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.cp_user import CpUser
 from holdfast_lab.sim.eviction_user import EvictionUser
 from holdfast_lab.sim.lock_user import LockUser
+from holdfast_lab.sim.processor_user import ProcessorUser
 from holdfast_lab.sim.queueing import QueueUser
 from holdfast_lab.sim.shape import Shape
 from holdfast_lab.sim.structures import StructureUser
@@ -26,6 +27,7 @@ class SideCallers:
         lock_users: Sequence[LockUser] = (),
         cp_users: Sequence[CpUser] = (),
         eviction_users: Sequence[EvictionUser] = (),
+        processor_users: Sequence[ProcessorUser] = (),
     ) -> None:
         self._tellers = tellers
         self._queue_users = queue_users
@@ -33,8 +35,12 @@ class SideCallers:
         self._lock_users = lock_users
         self._cp_users = cp_users
         self._eviction_users = eviction_users
-        self._callers: list[Teller | QueueUser | StructureUser | LockUser | CpUser | EvictionUser] = []
+        self._processor_users = processor_users
+        self._callers: list[
+            Teller | QueueUser | StructureUser | LockUser | CpUser | EvictionUser | ProcessorUser
+        ] = []
         self._callers += [*tellers, *queue_users, *structure_users, *lock_users, *cp_users, *eviction_users]
+        self._callers += processor_users
 
     def start(self) -> None:
         for caller in self._callers:
@@ -59,6 +65,8 @@ class SideCallers:
         if self._eviction_users:
             begun_again = lost | {partition for partition, _ in cluster.zone_lost}
             problems += eviction_user.judge_users(members, self._eviction_users, begun_again)
+        if self._processor_users:
+            problems += processor_user.judge(members, self._processor_users, lost)
         return problems + (cp_user.judge(members, self._cp_users, lost) if self._cp_users else [])
 
     def _let_sessions_end(self, cluster: Cluster) -> None:
@@ -76,6 +84,8 @@ class SideCallers:
             found["structure_calls_answered"] = sum(user.answered for user in self._structure_users)
         if self._lock_users:
             found["locks_held"] = sum(len(user.holds) for user in self._lock_users)
+        if self._processor_users:
+            found["processors_run"] = sum(user.answered for user in self._processor_users)
         if self._cp_users:
             found["cp_sessions_ended"] = sum(user.ended for user in self._cp_users)
             found["cp_additions"] = sum(len(user.additions) for user in self._cp_users)
@@ -110,6 +120,10 @@ def side_callers(world: World, cluster: Cluster, shape: Shape, tell_ns: int) -> 
     cp_users = [CpUser(index, world, cluster, ttl_ms, clocks_err=shape.clocks) for index in range(count)]
     count = eviction_user.USERS if shape.has_eviction else 0
     eviction_users = [EvictionUser(index, world, cluster) for index in range(count)]
-    found = SideCallers(tellers, queue_users, structure_users, lock_users, cp_users, eviction_users)
+    count = processor_user.USERS if shape.has_processors(world.seed) else 0
+    processor_users = [ProcessorUser(index, world, cluster) for index in range(count)]
+    found = SideCallers(
+        tellers, queue_users, structure_users, lock_users, cp_users, eviction_users, processor_users
+    )
     found.start()
     return found
