@@ -31,8 +31,9 @@ Supported data structures are [maps](#map) with [locks](structures.md#locks-on-e
 maps](#transactionalmap), [multimaps](#multimap), [queues](#queue), [lists](#list),
 [sets](#set), [ringbuffers](#ringbuffer), [topics](#topic), [replicated maps](#replicatedmap),
 [PN counters](#pncounter), [flake id generators](#flakeidgenerator), [CP objects](#fencedlock) and
-[cardinality estimators](#cardinalityestimator) ([structures.md](structures.md)). No code of an application runs on
-members, and its classes need not be there. So entry processors, interceptors, aggregations, projections and all
+[cardinality estimators](#cardinalityestimator) ([structures.md](structures.md)). Clients send no code to
+members, and their classes need not be there: [entry processors](processors.md) are functions of the members, which
+clients name. Interceptors, aggregations, projections and all
 predicates but the one that is always true are rejected ([errors](#error-messages), [details](#details)).
 
 Holdfast implements the Hazelcast Open Binary Client Protocol 2.x. `make compatibility` makes this page from the

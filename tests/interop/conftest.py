@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast_lab.processes import text_processor
 from holdfast_lab.processes.local_cluster import LocalCluster
 
 GUARDED = """
@@ -33,7 +34,7 @@ def cluster() -> Iterator[LocalCluster]:
     """Three members that no test may harm. They end with the file: members that nobody uses still take 1 % of a
     processor each, and every worker would keep its own until the last test.
     """
-    with LocalCluster(members=3) as running:
+    with LocalCluster(members=3, config=text_processor.SETTINGS) as running:
         running.wait_settled()
         yield running
 

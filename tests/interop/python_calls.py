@@ -12,6 +12,7 @@ from hazelcast import HazelcastClient
 from hazelcast.aggregator import count
 from hazelcast.predicate import paging, sql, true
 from hazelcast.projection import single_attribute
+from hazelcast.serialization.api import IdentifiedDataSerializable
 
 REFUSED = "supported by Holdfast"
 
@@ -21,6 +22,24 @@ def until(question: Callable[[], bool], seconds: float = 120.0) -> bool:
     while not (answer := question()) and time.monotonic() < end:
         time.sleep(0.01)
     return answer
+
+
+class PutText(IdentifiedDataSerializable):  # type: ignore[misc]
+    """The entry processor `put_text` of the members."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def write_data(self, output: Any) -> None:
+        output.write_string(self._text)
+
+    def read_data(self, given: Any) -> None: ...
+
+    def get_factory_id(self) -> int:
+        return 66
+
+    def get_class_id(self) -> int:
+        return 1
 
 
 class Judge:
@@ -52,6 +71,7 @@ class Judge:
         self.multimaps()
         self.atomic_values()
         self.synchronizers()
+        self.processors()
         self.refused()
         self.structures()
         return self.found
@@ -474,6 +494,17 @@ class Judge:
         for each in (lock, latch, permits):
             each.destroy()
 
+    def processors(self) -> None:
+        entries, judge = self.map, self.judge
+        entries.clear()
+        judge("Map.executeOnKey", "one", entries.execute_on_key, "k", PutText("one"))
+        judge("Map.executeOnKeys", [("k", "two")], entries.execute_on_keys, ["k"], PutText("two"))
+        judge("Map.executeOnAllKeys", [("k", "three")], entries.execute_on_entries, PutText("three"))
+        judge(
+            "Map.executeWithPredicate", [("k", "four")], entries.execute_on_entries, PutText("four"), true()
+        )
+        entries.clear()
+
     def refused(self) -> None:
         """What Holdfast has not got: the user sees why."""
         entries = self.map
@@ -481,10 +512,9 @@ class Judge:
             "Map.addIndex": lambda: entries.add_index(["a"]),
             "Map.addInterceptor": lambda: entries.add_interceptor("code"),
             "Map.removeInterceptor": lambda: entries.remove_interceptor("id"),
-            "Map.executeOnKey": lambda: entries.execute_on_key("k", "code"),
-            "Map.executeOnKeys": lambda: entries.execute_on_keys(["k"], "code"),
-            "Map.executeOnAllKeys": lambda: entries.execute_on_entries("code"),
-            "Map.executeWithPredicate": lambda: entries.execute_on_entries("code", true()),
+            "Map.executeWithPredicate, other predicates": lambda: entries.execute_on_entries(
+                PutText("new"), sql("this > 1")
+            ),
             "Map.aggregate": lambda: entries.aggregate(count()),
             "Map.aggregateWithPredicate": lambda: entries.aggregate(count(), true()),
             "Map.project": lambda: entries.project(single_attribute("a")),

@@ -328,10 +328,10 @@ func (j *judge) refused(m *hazelcast.Map) {
 		return m.AddIndex(ctx, types.IndexConfig{Type: types.IndexTypeHash, Attributes: []string{"a"}})
 	})
 	j.does("Map.addInterceptor", func() error { _, err := m.AddInterceptor(ctx, "code"); return err })
-	j.does("Map.executeOnKey", func() error { _, err := m.ExecuteOnKey(ctx, "code", "k"); return err })
-	j.does("Map.executeOnKeys", func() error { _, err := m.ExecuteOnKeys(ctx, "code", "k"); return err })
-	j.does("Map.executeOnAllKeys", func() error { _, err := m.ExecuteOnEntries(ctx, "code"); return err })
-	j.does("Map.executeWithPredicate", func() error {
+	j.does("Map.executeOnKey, other objects", func() error { _, err := m.ExecuteOnKey(ctx, "code", "k"); return err })
+	j.does("Map.executeOnKeys, other objects", func() error { _, err := m.ExecuteOnKeys(ctx, "code", "k"); return err })
+	j.does("Map.executeOnAllKeys, other objects", func() error { _, err := m.ExecuteOnEntries(ctx, "code"); return err })
+	j.does("Map.executeWithPredicate, other objects", func() error {
 		_, err := m.ExecuteOnEntriesWithPredicate(ctx, "code", predicate.True())
 		return err
 	})

@@ -229,10 +229,10 @@ module.exports = async (client, name) => {
 
     // What Holdfast has not got: the user sees why.
     await does('Map.addIndex', () => map.addIndex({ type: 'HASH', attributes: ['a'] }));
-    await does('Map.executeOnKey', () => map.executeOnKey('k', 'code'));
-    await does('Map.executeOnKeys', () => map.executeOnKeys(['k'], 'code'));
-    await does('Map.executeOnAllKeys', () => map.executeOnEntries('code'));
-    await does('Map.executeWithPredicate', () => map.executeOnEntries('code', always));
+    await does('Map.executeOnKey, other objects', () => map.executeOnKey('k', 'code'));
+    await does('Map.executeOnKeys, other objects', () => map.executeOnKeys(['k'], 'code'));
+    await does('Map.executeOnAllKeys, other objects', () => map.executeOnEntries('code'));
+    await does('Map.executeWithPredicate, other objects', () => map.executeOnEntries('code', always));
     await does('Map.aggregate', () => map.aggregate(Aggregators.count()));
     await does('Map.aggregateWithPredicate', () => map.aggregateWithPredicate(Aggregators.count(), always));
     const other = Predicates.sql('this > 1');

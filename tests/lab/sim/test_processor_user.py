@@ -41,7 +41,7 @@ def test_a_history_that_none_explains(more: list[ProcessorRunCall], left: int, p
     assert any(problem in found for found in judge_history([*GOOD, *more], left))
 
 
-SEED = 96_017
+SEED = 99_504
 
 
 @pytest.mark.slow

@@ -493,11 +493,11 @@ final class Calls {
         EntryProcessor<String, Object, Object> processor = new Processor();
         Predicate<String, Object> always = Predicates.alwaysTrue();
         does("Map.addIndex", () -> map.addIndex(new IndexConfig(IndexType.HASH, "a")));
-        does("Map.executeOnKey", () -> map.executeOnKey("k", processor));
-        does("Map.submitToKey", () -> map.submitToKey("k", processor).toCompletableFuture().join());
-        does("Map.executeOnKeys", () -> map.executeOnKeys(Set.of("k"), processor));
-        does("Map.executeOnAllKeys", () -> map.executeOnEntries(processor));
-        does("Map.executeWithPredicate", () -> map.executeOnEntries(processor, always));
+        does("Map.executeOnKey, other objects", () -> map.executeOnKey("k", processor));
+        does("Map.submitToKey, other objects", () -> map.submitToKey("k", processor).toCompletableFuture().join());
+        does("Map.executeOnKeys, other objects", () -> map.executeOnKeys(Set.of("k"), processor));
+        does("Map.executeOnAllKeys, other objects", () -> map.executeOnEntries(processor));
+        does("Map.executeWithPredicate, other objects", () -> map.executeOnEntries(processor, always));
         does("Map.aggregate", () -> map.aggregate(Aggregators.count()));
         does("Map.aggregateWithPredicate", () -> map.aggregate(Aggregators.count(), always));
         does("Map.project", () -> map.project(Projections.singleAttribute("a")));
