@@ -37,6 +37,10 @@ ALLOWED = {
     ): "judged is at the moment at which a primary has all of its writes acknowledged",
     ("holdfast_lab/sim/cutting.py", "copies"): "a reader of cuts, as a session is: with its lease",
     (
+        "holdfast_lab/sim/processor_user.py",
+        "copies",
+    ): "the value that the runs have left is read where it is led, on either engine",
+    (
         "holdfast_lab/sim/queueing.py",
         "copies",
     ): "what is left in the queue is read where it is led, on either engine",
