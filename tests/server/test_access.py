@@ -93,7 +93,7 @@ def test_every_request_that_is_answered_has_an_entry() -> None:
 @pytest.mark.rule("server/P-1")
 def test_what_has_no_entry_is_refused() -> None:
     everything_but = rights(*(f"{kind} * any" for kind in Kind), "map __* any")
-    unknown = NUMBERS["Map.executeOnKey"]
+    unknown = NUMBERS["Map.addInterceptor"]
     assert unknown not in access.HAZELCAST
     assert "only to users who may do everything" in access.call_rejection(
         everything_but, Call(unknown, 1, -1, "m")
