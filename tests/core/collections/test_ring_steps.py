@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.collections.structures import Structure
 
-from holdfast.core.collections.ring_steps import key_of, sequence_of
+from holdfast.core.collections.ring_steps import RingBounds, key_of, sequence_of
 from holdfast.core.model.collections import (
     CollectionKind,
     CollectionStep,
@@ -192,3 +192,18 @@ def test_steps_of_other_members_are_checked() -> None:
     assert "as many as are wanted" in problem(count=5, end=4)
     assert "not negative" in problem(count=-1)
     assert key_of(-1) != key_of(0)
+
+
+def test_a_damaged_copy_with_a_far_sequence_or_a_strange_key_is_indexed_at_once() -> None:
+    """Until it is repaired, its bounds are those of some items."""
+    entries = {key_of(sequence): b"" for sequence in range(3)}
+    bounds = RingBounds(entries)
+    for strange in (key_of(1 << 60), b"a key of other length"):
+        entries[strange] = b""
+        bounds.absorb({strange: None}, entries)
+    del entries[key_of(0)], entries[key_of(1)], entries[key_of(2)]
+    bounds.absorb({key_of(sequence): b"" for sequence in range(3)}, entries)
+    assert (bounds.head, bounds.tail) == (1 << 60, 1 << 60)
+    del entries[key_of(1 << 60)]
+    bounds.absorb({key_of(1 << 60): b""}, entries)
+    assert bounds.head == bounds.tail + 1

@@ -38,7 +38,7 @@ class RingBounds:
 
     def __init__(self, entries: Mapping[bytes, bytes]) -> None:
         self.head, self.tail = 0, -1
-        keys = [key for key in entries if key != TAIL_KEY]
+        keys = [key for key in entries if len(key) == SEQUENCE_BYTES]
         if keys:
             self.tail = sequence_of(max(keys))
         self._see_tail(entries)
@@ -49,7 +49,7 @@ class RingBounds:
             self.tail = max(self.tail, sequence_of(entries[TAIL_KEY]))
 
     def absorb(self, touched: Mapping[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
-        here = [key for key in touched if key in entries and key != TAIL_KEY]
+        here = [key for key in touched if key in entries and len(key) == SEQUENCE_BYTES]
         if here:
             self.head = min(self.head, sequence_of(min(here)))
             self.tail = max(self.tail, sequence_of(max(here)))
@@ -57,8 +57,18 @@ class RingBounds:
             self._see_tail(entries)
         if len(entries) == (TAIL_KEY in entries):
             self.head = self.tail + 1
-        while self.head <= self.tail and key_of(self.head) not in entries:
+        self._pass_removed(len(touched), entries)
+
+    def _pass_removed(self, most: int, entries: Mapping[bytes, bytes]) -> None:
+        """The head follows the items that were removed. A longer gap is that of a damaged copy: an entry that was never
+        added may have any sequence.
+        """
+        for _ in range(most + 1):
+            if self.head > self.tail or key_of(self.head) in entries:
+                return
             self.head += 1
+        keys = [key for key in entries if len(key) == SEQUENCE_BYTES]
+        self.head = sequence_of(min(keys)) if keys else self.tail + 1
 
     def complete(self, entries: Mapping[bytes, bytes]) -> bool:
         self.head, self.tail = 0, -1
