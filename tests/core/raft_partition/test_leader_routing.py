@@ -58,6 +58,7 @@ class Others:
     refusals: RequestRefusals
     gatherings: Any = None
     heartbeats: Any = None
+    runs: Any = None
     adopted: list[Any] = field(default_factory=list)
     dropped: list[Outcome] = field(default_factory=list)
 
