@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from tests.core.multiraft.group_cluster import Cluster
 
-from holdfast.config import MapSettings, MetastoreSettings, PartitionSettings, Settings
+from holdfast.config import LimitSettings, MapSettings, MetastoreSettings, PartitionSettings, Settings
 from holdfast.core.effects import Complete, Send
 from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, group_of
@@ -23,6 +23,7 @@ from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
 from holdfast.core.routing.pending import Parked, Peer, Waiting
+from holdfast.core.routing.processor_runs import ProcessorRuns
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.wire.codec import decode
 
@@ -61,6 +62,9 @@ class Others:
     runs: Any = None
     adopted: list[Any] = field(default_factory=list)
     dropped: list[Outcome] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.runs = ProcessorRuns(Outbox(), self.waiting, LimitSettings())
 
     def depart(self, names: frozenset[str], rehoming: object) -> None: ...
 
