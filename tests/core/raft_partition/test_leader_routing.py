@@ -18,6 +18,7 @@ from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
