@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from holdfast.aio.event_listening import KEEP, Listening
+from holdfast.aio.event_listening import KEEP, EventListening
 from holdfast.aio.map_lock import Asking, LockOwner, MapLock, lock_owner, owner_now
 from holdfast.aio.queue import Queue
 from holdfast.aio.ringbuffer import Ringbuffer
@@ -26,7 +26,7 @@ class Run(Protocol):
 class BlockingListening(Generic[E]):
     """Events of a listener, for `for` and `with`. Iteration ends when the client is closed."""
 
-    def __init__(self, listening: Listening[E], run: Run) -> None:
+    def __init__(self, listening: EventListening[E], run: Run) -> None:
         self._listening = listening
         self._run = run
 

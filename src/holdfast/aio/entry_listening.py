@@ -7,7 +7,7 @@ from functools import lru_cache
 from struct import Struct
 from uuid import UUID
 
-from holdfast.aio.event_listening import KEEP, Listened, Listening
+from holdfast.aio.event_listening import KEEP, EventListening, Listened
 from holdfast.aio.member_line import MemberLine
 from holdfast.client_core.message_decoding import fixed_part, reader_of
 from holdfast.client_core.request_forms import LISTEN, LISTEN_TO_KEY, UNLISTEN, RequestForm, form
@@ -27,7 +27,7 @@ def member_uuid(raw: bytes) -> str:
     return "" if raw[0] else str(UUID(bytes=raw[8:0:-1] + raw[:8:-1]))
 
 
-class EntryListening(Listening[EntryChange]):
+class EntryListening(EventListening[EntryChange]):
     """Changes of one map, in order for each key. An asynchronous iterator and context manager.
 
     Each change is reported once, by the member that made it. Changes are missed while a member is not

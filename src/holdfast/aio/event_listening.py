@@ -37,7 +37,7 @@ class Listened(Protocol):
         """See `Client.wait_connected`."""
 
 
-class Listening(ABC, Generic[E]):
+class EventListening(ABC, Generic[E]):
     """Events of type `E`. An asynchronous iterator and context manager; a `Subscriber`."""
 
     unlisten: int

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.aio.entry_listening import member_uuid
-from holdfast.aio.event_listening import KEEP, Listened, Listening
+from holdfast.aio.event_listening import KEEP, EventListening, Listened
 from holdfast.aio.member_line import MemberLine
 from holdfast.client_core import request_forms as forms
 from holdfast.client_core.message_decoding import fixed_part, reader_of
@@ -43,7 +43,7 @@ class Publishing(Listened, Protocol):
         """See `Client.ask`."""
 
 
-class TopicListening(Listening[TopicMessage[Any]]):
+class TopicListening(EventListening[TopicMessage[Any]]):
     """Messages of one topic, for all listeners in the same order. An asynchronous iterator and context manager."""
 
     unlisten = forms.UNLISTEN_TO_TOPIC

@@ -55,6 +55,7 @@ from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.open_step import SHARING, SHARING_EVENTS
+from holdfast.core.primary_backup.shared_steps import SharedSteps
 from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.routing.router import HAS_LEFT, with_doubt
 from holdfast.engine.callers import Callers
@@ -108,7 +109,7 @@ class Driver:
         self._unread: set[MemberId] = set()
         self._unsent = UnsentMessages(self._out, self._transmit)
         self.lane: EntryLane = member.lane
-        member.lane.end_step = self.end_buffer
+        self._steps = member.lane.steps = SharedSteps(self.end_buffer)
         self.recorded: LifeRecorder | None = None
         self.callers = Callers(self._put, self._share)
         self._turn_ends = False
@@ -443,6 +444,7 @@ class Driver:
         self._turn_ends = self._holds = False
         self._timers.pop(HELD, None)
         self._shared = 0
+        self._steps.number += 1
         self._handle(event)
         self._release()
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.core.model.operations import WrittenRow
 from holdfast.core.model.records import Record
 from holdfast.core.primary_backup.ack_batch import AckBatch
+from holdfast.core.primary_backup.shared_steps import SharedSteps
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 
@@ -102,8 +103,7 @@ class EntryLane(Protocol):
         waits until that is safe too. `remove` calls this itself if it finds nothing.
         """
 
-    end_step: Callable[[], None]
-    """Sends what requests of this turn have caused so far, apart from what follows."""
+    steps: SharedSteps
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
         """Whether a transaction has locked the entry; then write with `Grid.execute`, which waits. Ask if

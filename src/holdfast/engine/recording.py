@@ -449,7 +449,7 @@ class RecordedLane:
         self.listening = lane.listening
         self.backlog = lane.backlog
         self.confirms_reads = lane.confirms_reads
-        self.end_step = lane.end_step
+        self.steps = lane.steps
         self.locked = lane.locked
         self.record = lane.record
         self.report = lane.report

@@ -67,6 +67,20 @@ ME = "0000000a-0000-000b-0000-00000000000c"
 CLUSTER = "00000001-0002-0003-0004-000000000005"
 
 
+class StepsOfOneRequest:
+    """Each request has a step of its own, which has ended when it is looked at."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @property
+    def number(self) -> int:
+        self._count += 1
+        return self._count
+
+    def end(self, number: int) -> None: ...
+
+
 class OneLane:
     """Writes go into the stores at once; a seal says what the grid's `verdict` is."""
 
@@ -80,7 +94,7 @@ class OneLane:
         self.resting: list[tuple[int, str]] = []
         self.confirms_reads = False
         self.open_puts: None = None
-        self.end_step: Callable[[], None] = lambda: None
+        self.steps: Any = StepsOfOneRequest()
         self.settled = False
         self.batch: AckBatch | None = None
         """What ended buffers join, unless they are settled."""

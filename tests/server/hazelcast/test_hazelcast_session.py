@@ -30,6 +30,7 @@ from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error
 from holdfast.config import LimitSettings
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Op, Outcome, Status
+from holdfast.core.primary_backup.shared_steps import SharedSteps
 from holdfast.server.grid import ClusterCard
 from holdfast.server.hazelcast import conversation
 from holdfast.server.hazelcast import entry_events as listeners
@@ -489,7 +490,7 @@ def test_no_event_is_handled_while_a_read_buffer_is_open(
     """
     known_map(wire)
     done: list[str] = []
-    grid.lane.end_step = lambda: done.append("the step ends")
+    grid.lane.steps = SharedSteps(lambda: done.append("the step ends"))
     monkeypatch.setattr(grid.lane, "set", lambda *_: done.append("the lane writes"))
     requests = [
         map_size_codec.encode_request("m"),
@@ -499,6 +500,20 @@ def test_no_event_is_handled_while_a_read_buffer_is_open(
     for piece in [b"".join(whole)] if pieces == 1 else whole:
         wire.session.receive(piece)
     assert done == ["the step ends", "the lane writes"]
+
+
+def test_requests_of_one_turn_share_a_step(wire: Wire, grid: OneMemberGrid) -> None:
+    """They end none, and neither does the door that looks for a shortcut between them."""
+    known_map(wire)
+    done: list[str] = []
+    grid.lane.steps = SharedSteps(lambda: done.append("the step ends"))
+    grid.lane.steps.number = 1
+    assert wire.session.fast_path() is not None
+    wire.session.receive(wire.number(map_size_codec.encode_request("m"), 1)[1] * 2)
+    assert wire.session.fast_path() is None
+    assert done == []
+    grid.lane.steps.number = 2
+    assert wire.session.fast_path() is not None
 
 
 def test_a_read_that_may_find_an_entry_ended_is_sealed_like_a_write(wire: Wire, grid: OneMemberGrid) -> None:

@@ -41,6 +41,7 @@ from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
 from holdfast.core.primary_backup.pending_acks import PendingAcks
 from holdfast.core.primary_backup.primary_evictions import MOST, PrimaryEvictions
 from holdfast.core.primary_backup.replication_targets import ANY_MAP, ReplicationTargets
+from holdfast.core.primary_backup.shared_steps import SharedSteps
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.move_marks import marks_in
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -133,7 +134,7 @@ class Lane:
         self.me = me
         self._settings = settings
         self._out = out
-        self.end_step = _nothing
+        self.steps = SharedSteps()
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
         self._swept = 0
         """Where the next sweep begins."""
@@ -604,7 +605,3 @@ class Lane:
             **self.batches.leftovers,
             "destinations of migrations": len(self.joining),
         }
-
-
-def _nothing() -> None:
-    """No step of this member is shared."""

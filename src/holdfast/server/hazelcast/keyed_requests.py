@@ -190,6 +190,8 @@ _RESTS: dict[Form, tuple[bytes, bytes]] = {
     Form.VIEW: (NO_VIEW, b""),
 }
 
+KIND_AT = 6
+"""The place of its kind in a message."""
 LANE_ROWS = [LaneRow(number, request) for number, request in enumerate((*KEYED, VIEW))]
 BATCH_ROWS = [LaneRow(number, request) for number, request in enumerate(BATCHES, len(LANE_ROWS))]
 BY_KIND = {row.kind: row for row in (*LANE_ROWS, *BATCH_ROWS)}
@@ -204,6 +206,11 @@ def row_of(kind: int) -> LaneRow | None:
 
 def batch_row_of(kind: int) -> LaneRow | None:
     return _BATCH.get(kind)
+
+
+def is_for_lane(data: bytes, at: int) -> bool:
+    """Whether the message at this offset may be one that the data lane serves."""
+    return int.from_bytes(data[at + KIND_AT : at + KIND_AT + 4], "little") in BY_KIND
 
 
 VALUE_FLAGS = bytes((0x00, 0x20, 0, 0, 0, 0))
