@@ -199,9 +199,9 @@ def redis(replicas: int = 0, append: str = "no", name: str = "Redis") -> Iterato
             stack.callback(end, process)
             started.append(process)
         for port in ports:
-            _ask_redis(port, b"PING\r\n", b"+PONG\r\n")
+            ask_redis(port, b"PING\r\n", b"+PONG\r\n")
         if replicas:
-            _ask_redis(ports[0], b"SET ready 1\r\nWAIT %d 100\r\n" % replicas, b"+OK\r\n:%d\r\n" % replicas)
+            ask_redis(ports[0], b"SET ready 1\r\nWAIT %d 100\r\n" % replicas, b"+OK\r\n:%d\r\n" % replicas)
         pids = [process.pid for process in started]
         yield System(name, pids, [(HOST, ports[0])], [], is_redis=True, waits=bool(replicas))
 
@@ -318,7 +318,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _ask_redis(port: int, question: bytes, wanted: bytes, patience_s: float = 20.0) -> None:
+def ask_redis(port: int, question: bytes, wanted: bytes, patience_s: float = 20.0) -> None:
     """Repeat the question until the response is `wanted`: the server is up, or its replica is connected."""
     deadline = time.monotonic() + patience_s
     answer = b""
