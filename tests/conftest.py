@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.costly_cases import listed
 from tests.costs import CostRecorder, cost
 from tests.json_answers import watch_commands
 from tests.rewritten import compile_tests
@@ -116,6 +117,9 @@ def starts_session(path: str) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long begins first, so that no worker is left with it at the end."""
     mark_uncovering(items)
+    for item in items:
+        if item.nodeid in listed():
+            item.add_marker(pytest.mark.slow)
     costs = Counter[str]()
     for file in {item.nodeid.partition("::")[0] for item in items}:
         costs[scope_of(file)] += cost(file)  # type: ignore[assignment]

@@ -18,11 +18,9 @@ from holdfast.config.http_settings import HttpSettings
 from holdfast.config.log_settings import LogSettings
 from holdfast.config.processor_settings import ProcessorSettings
 from holdfast.config.sections import (
-    Names,
     Password,
     Port,
     SecretiveSection,
-    Secrets,
     Section,
     Text,
     about,
@@ -33,6 +31,7 @@ from holdfast.config.service_settings import ServiceSettings
 from holdfast.config.sharing import ENCODED_NAMES
 from holdfast.config.tls_settings import TlsSettings
 from holdfast.config.trace_settings import TraceSettings
+from holdfast.config.user_settings import RoleSettings, UserSettings
 
 BACKUPS_MAX: Final = 6
 """A partition has replica indices 0-6: the owner and at most six backups, sync and async."""
@@ -608,27 +607,6 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
     def clients_authenticate(self) -> bool:
         """Whether clients must send a username and password, or a token."""
         return bool(self.password or self.token)
-
-
-class UserSettings(SecretiveSection, frozen=True, kw_only=True):
-    """A user with credentials and roles. If any user is configured, every client must log in as one."""
-
-    passwords: Secrets = about([], "Passwords of the user; two while you replace one.")
-    tokens: Secrets = about([], "Tokens of the user, instead of a password; two while you replace one.")
-    verifiers: Annotated[
-        list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=4, extra={"secret": True})
-    ] = about([], "Verifiers from `holdfast credentials`, instead of passwords and tokens in plain text.")
-    roles: Names = about([], "Roles of the user, each from [roles.NAME]; 'admin' may do everything.")
-
-
-class RoleSettings(Section, frozen=True, kw_only=True):
-    """The permissions of a role. Requests that no rule permits are rejected."""
-
-    rules: list[Annotated[str, Meta(max_length=1024)]] = sized(
-        [],
-        1024,
-        "Rules of the form KIND NAME ACTION ..., as in 'map flights-* read put': see docs/security.md.",
-    )
 
 
 class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["limits"]):

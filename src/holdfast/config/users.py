@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.config.permissions import ADMIN, Rule, read_rule
-from holdfast.config.schema import RoleSettings, Settings, UserSettings
+from holdfast.config.schema import Settings
+from holdfast.config.user_settings import RoleSettings, UserSettings
 from holdfast.config.verifiers import (
     TOKEN_CHARACTERS,
     PasswordVerifier,

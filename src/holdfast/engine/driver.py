@@ -87,6 +87,16 @@ HOLD_NS = 2 * MILLISECOND
 """
 
 
+class _DriverSteps(SharedSteps):
+    def __init__(self, driver: Driver) -> None:
+        super().__init__()
+        self._driver = driver
+
+    def end(self, number: int) -> None:
+        if number == self.number:
+            self._driver.end_buffer()
+
+
 class Driver:
     def __init__(self, member: Member, world: World) -> None:
         self.member = member
@@ -109,7 +119,7 @@ class Driver:
         self._unread: set[MemberId] = set()
         self._unsent = UnsentMessages(self._out, self._transmit)
         self.lane: EntryLane = member.lane
-        self._steps = member.lane.steps = SharedSteps(self.end_buffer)
+        self._steps = member.lane.steps = _DriverSteps(self)
         self.recorded: LifeRecorder | None = None
         self.callers = Callers(self._put, self._share)
         self._turn_ends = False

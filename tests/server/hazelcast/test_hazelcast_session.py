@@ -481,6 +481,16 @@ def test_a_batch_is_sealed_before_anything_else_is_asked_of_the_member(
     assert len(grid.lane.seals) == 2
 
 
+class NotedSteps(SharedSteps):
+    def __init__(self, done: list[str]) -> None:
+        super().__init__()
+        self._done = done
+
+    def end(self, number: int) -> None:
+        if number == self.number:
+            self._done.append("the step ends")
+
+
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_no_event_is_handled_while_a_read_buffer_is_open(
     wire: Wire, grid: OneMemberGrid, pieces: int, monkeypatch: pytest.MonkeyPatch
@@ -490,7 +500,7 @@ def test_no_event_is_handled_while_a_read_buffer_is_open(
     """
     known_map(wire)
     done: list[str] = []
-    grid.lane.steps = SharedSteps(lambda: done.append("the step ends"))
+    grid.lane.steps = NotedSteps(done)
     monkeypatch.setattr(grid.lane, "set", lambda *_: done.append("the lane writes"))
     requests = [
         map_size_codec.encode_request("m"),
@@ -506,7 +516,7 @@ def test_requests_of_one_turn_share_a_step(wire: Wire, grid: OneMemberGrid) -> N
     """They end none, and neither does the door that looks for a shortcut between them."""
     known_map(wire)
     done: list[str] = []
-    grid.lane.steps = SharedSteps(lambda: done.append("the step ends"))
+    grid.lane.steps = NotedSteps(done)
     grid.lane.steps.number = 1
     assert wire.session.fast_path() is not None
     wire.session.receive(wire.number(map_size_codec.encode_request("m"), 1)[1] * 2)
