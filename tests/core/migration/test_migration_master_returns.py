@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.core.migration.lead import E, Lead, settings
 from tests.core.seats import A, B, C, D, info
 
@@ -12,7 +13,7 @@ from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_events import Loss
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.views import View
+from holdfast.core.model.views import FilesSeen, MemberInfo, View
 from holdfast_lab.sim.ablations.switching import ablated
 
 # -- what comes back
@@ -218,6 +219,38 @@ def test_members_that_are_missing_are_waited_for_until_the_operator_accepts_the_
     assert not lead.table.assigned
     lead.migrations.accept_loss()
     assert lead.settle().table.assigned
+
+
+def seen(number: int, *members: MemberInfo, **more: object) -> Holdings:
+    """The inventory of a member whose files know this view as the last one."""
+    return replace(brought(0, 1), seen=View(number, "id", list(members), **more))  # type: ignore[arg-type]
+
+
+FILES_A, FILES_B, FILES_D = (info(who, 3, store=STORES[who], incarnation=1) for who in (OLD_A, OLD_B, OLD_D))
+
+
+@pytest.mark.rule("migration/X-1")
+def test_a_recovery_that_was_interrupted_is_not_the_last_view() -> None:
+    """A has formed the stopped cluster several times, and so its number is the highest."""
+    alone = seen(9, FILES_A, recovering=True, missing=[FILES_B])
+    lead = stopped((A, alone), (B, seen(8, FILES_B, FILES_D)))
+    assert not lead.table.assigned
+    assert [one.store for one in lead.migrations.returns.missing] == ["files of d"]
+    lead = stopped((A, alone), (B, seen(8, FILES_B)))
+    assert lead.table.assigned
+
+
+@pytest.mark.rule("migration/X-1")
+@pytest.mark.rule("membership/F-6")
+def test_all_that_an_interrupted_recovery_waited_for_are_awaited_unless_they_were_gone_before() -> None:
+    waiting = seen(9, FILES_A, recovering=True, missing=[FILES_D])
+    assert not stopped((A, waiting), (B, seen(9, FILES_B, recovering=True))).table.assigned
+    assert not stopped((A, waiting), (B, seen(8, FILES_A, FILES_B))).table.assigned, "D is not known to be gone"
+    gone = seen(8, FILES_A, FILES_B, stores={"files of d": FilesSeen(1, "t")})
+    assert stopped((A, waiting), (B, gone)).table.assigned
+    assert stopped((A, brought(0, 1)), (B, gone), missing=[FILES_D]).table.assigned
+    later = seen(9, FILES_A, recovering=True, missing=[replace(FILES_D, life=9)])
+    assert not stopped((A, later), (B, gone)).table.assigned, "D has returned since then"
 
 
 def test_members_that_are_missing_are_given_up_after_a_while_if_that_is_allowed() -> None:

@@ -8,7 +8,8 @@ version 13 and accepted writes, then the power failed. When both return, the inv
 made of it alone would give 7 to 1, without the writes of version 13, although 2 has them on disk.
 
 - migration/X-1: After a stop of the whole cluster nothing is assigned from scratch. The table is made of what the files
-  prove, once all members of the last view that kept files are present, or the operator accepts the loss.
+  prove, once all members of the last view that kept files are present, or the operator accepts the loss. A view of a
+  recovery that did not end is not the last one, whatever its number.
 - migration/X-2: A partition that waits for its copies continues when a member that its assignment names returns with
   one.
 - migration/X-3: In all other cases a retained copy is only a base: the placement prefers members with a base, which
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 from holdfast.config import Settings
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.membership.admission import awaited
+from holdfast.core.membership.known_files import files_gone, is_gone
 from holdfast.core.membership.membership import Membership
 from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -150,15 +152,27 @@ class ReturningMembers:
 
     @property
     def missing(self) -> list[MemberInfo]:
-        """Absent members of the last view before the stop that kept files."""
+        """Absent members with files, of the last view before the stop and of recoveries that were interrupted.
+
+        Recoveries do not count as later. Example: A knows view 5, and B view 8, with C. A waits alone, and is restarted
+        four times, so it knows the recovering view 9, without C. The last view is 8, and C may hold later writes.
+        """
         view = self._membership.view
         if view is None:
             return []
-        views = [one.seen for one in self._holdings.values() if one.seen is not None]
-        last = [max(views, key=lambda view: view.number)] if views else []
+        known = [one.seen for one in self._holdings.values() if one.seen is not None]
+        settled = [one for one in known if not one.recovering]
+        last = max(settled, key=lambda one: one.number, default=None)
+        interrupted = [one for one in known if one.recovering]
+        gone = files_gone(last)
         found = {
-            info.store: info for known in (view, *last) for info in awaited(known, self._membership.members())
+            info.store: info
+            for one in (view, *interrupted)
+            for info in awaited(one, self._membership.members())
+            if gone is None or not is_gone(info, gone)
         }
+        if last is not None:
+            found.update({info.store: info for info in awaited(last, self._membership.members())})
         return list(found.values())
 
     def wait_reason(self) -> str:
