@@ -235,18 +235,22 @@ def test_files_of_members_that_were_gone_before_the_stop_are_not_awaited() -> No
     staying = info("c", store="files-c")
     recovering = view(A, missing=[lost, staying], recovering=True)
 
+    knowing = info("b", store="files-b")
+
     def awaited(number: int, incarnation: int, *members: MemberInfo) -> list[MemberInfo]:
         candidates = Admission()
-        candidates.ask(B, 0, gone=FilesGone(number, {"files-d": incarnation}))
+        candidates.ask(knowing, 0, gone=FilesGone(number, {"files-d": incarnation}))
         return candidates.awaited(recovering, list(members))
 
-    assert awaited(9, 3, A, B) == [staying]
+    assert awaited(9, 3, A, knowing) == [staying]
     assert awaited(9, 3, A) == [lost, staying], "B is not admitted yet"
-    assert awaited(3, 3, A, B) == [lost, staying], "it was admitted later"
-    assert awaited(9, 2, A, B) == [lost, staying], "it has come back since then"
+    assert awaited(3, 3, A, knowing) == [lost, staying], "it was admitted later"
+    assert awaited(9, 2, A, knowing) == [lost, staying], "it has come back since then"
+    lite = msgspec.structs.replace(knowing, lite=True)
+    assert awaited(9, 3, A, lite) == [lost, staying], "if B crashed now, it would not be awaited"
     candidates = Admission()
-    candidates.ask(B, 0, gone=FilesGone(9, {}))
-    assert candidates.awaited(recovering, [A, B]) == [lost, staying], "B does not know these files"
+    candidates.ask(knowing, 0, gone=FilesGone(9, {}))
+    assert candidates.awaited(recovering, [A, knowing]) == [lost, staying], "B does not know these files"
     candidates.forget(CANDIDATE_NS + 1)
     assert not candidates._gone
 

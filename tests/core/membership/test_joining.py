@@ -211,6 +211,40 @@ def test_it_tells_what_its_files_know() -> None:
     assert request.stores["files"] == FilesSeen(0, "now", 9)
 
 
+@pytest.mark.rule("membership/F-3")
+def test_files_await_their_last_members_until_the_cluster_has_recovered() -> None:
+    """The process that forms the cluster again knows none of them."""
+    lost, known = info("d", store="files-d"), info("e", store="files-e")
+    who = info("b", store="files-b", life=9)
+    one = One(who, cluster_id="old", seen=View(8, "old", [who, lost, known]))
+    one.membership.install(View(9, "old", [A, who], recovering=True, missing=[known]))
+    for number, here in ((9, [known, lost]), (10, [lost]), (11, [])):
+        if number > 9:
+            members = [A, who, known, lost][: number - 7]
+            one.membership.on_view(ViewDecided(View(number, "old", members, recovering=True)))
+        ((_, installed),) = one.changes
+        assert installed is not None
+        assert (installed.number, installed.missing) == (number, here)
+        one.changes.clear()
+    one.membership.on_view(ViewDecided(View(12, "old", [A, who])))
+    ((_, installed),) = one.changes
+    assert installed is not None
+    assert installed.missing == []
+
+
+@pytest.mark.rule("membership/F-6")
+def test_the_process_that_forms_a_cluster_again_awaits_no_files_that_others_know_to_be_gone() -> None:
+    who = info("b", store="files-b")
+    one = One(who, cluster_id="old", seen=View(8, "old", [who, info("d", store="files-d")]))
+    one.pass_time(20 * SECOND)
+    for _ in range(9):
+        one.membership.on_timer("join")
+    assert one.membership.view is not None
+    assert [info.name for info in one.membership.view.missing] == ["name-d"]
+    one.membership.install(View(10, "old", [who, info("c", store="files-c")], recovering=True))
+    assert one.membership.view.missing == []
+
+
 def test_who_belongs_to_no_cluster_tells_nothing_of_files() -> None:
     one = One(info("a", store="s"), seeds=SEEDS)
     one.membership.durable(9)
@@ -226,6 +260,9 @@ def test_who_was_removed_asks_the_members_that_it_knew_too() -> None:
     one.membership.on_timer("join")
     asked = one.datagram_received(JoinRequest)
     assert [host for host, _ in asked] == ["b", "c", "e"]
+    assert {request.gone for _, request in asked} == {None}, (
+        "its inventory does not have the view that removed it"
+    )
     assert {(request.cluster_id, frozenset(request.stores)) for _, request in asked} == {
         ("id", frozenset({"s"}))
     }

@@ -245,7 +245,9 @@ def test_a_recovery_that_was_interrupted_is_not_the_last_view() -> None:
 def test_all_that_an_interrupted_recovery_waited_for_are_awaited_unless_they_were_gone_before() -> None:
     waiting = seen(9, FILES_A, recovering=True, missing=[FILES_D])
     assert not stopped((A, waiting), (B, seen(9, FILES_B, recovering=True))).table.assigned
-    assert not stopped((A, waiting), (B, seen(8, FILES_A, FILES_B))).table.assigned, "D is not known to be gone"
+    assert not stopped((A, waiting), (B, seen(8, FILES_A, FILES_B))).table.assigned, (
+        "D is not known to be gone"
+    )
     gone = seen(8, FILES_A, FILES_B, stores={"files of d": FilesSeen(1, "t")})
     assert stopped((A, waiting), (B, gone)).table.assigned
     assert stopped((A, brought(0, 1)), (B, gone), missing=[FILES_D]).table.assigned

@@ -257,9 +257,14 @@ class Admission:
 
     def awaited(self, view: View, members: list[MemberInfo]) -> list[MemberInfo]:
         """Absent members of a recovering cluster whose files may hold acknowledged writes, if these members are
-        admitted. They may know that others have gone before the stop (membership/F-6).
+        admitted. They may know that others have gone before the stop (membership/F-6). A member that is not awaited
+        itself does not count: if it crashes before its inventory arrives, nothing is known of the members of its view.
         """
-        known = [self._gone[info.uuid] for info in members if info.uuid in self._gone]
+        known = [
+            self._gone[info.uuid]
+            for info in members
+            if info.uuid in self._gone and info.store and view.may_hold(info)
+        ]
         return [info for info in awaited(view, members) if not any(is_gone(info, one) for one in known)]
 
     def known_founding(self, view: View, members: list[MemberInfo]) -> MetastoreFounding | None:

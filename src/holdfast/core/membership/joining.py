@@ -30,7 +30,7 @@ from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.map_changes import MapChanges
 from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.model.views import View
+from holdfast.core.model.views import FilesGone, View
 from holdfast.core.outbox import Outbox
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
@@ -48,6 +48,8 @@ class Joining:
         self._candidates = candidates
         self._out = out
         self._formation = Formation(membership.identity)
+        self._forms = False
+        """This process has formed the cluster itself."""
 
     def seek(self) -> View | None:
         """Returns the first view if this process forms the cluster itself."""
@@ -59,6 +61,7 @@ class Joining:
             self._out.note(
                 "cluster formed", cluster=self._membership.identity.cluster, by=self._membership.me
             )
+            self._forms = True
             admitted = [] if self._membership.identity.cluster_id else [self._membership.info]
             return self._formation.first_view(self._membership.files.stores(None, admitted))
         if self._membership.state is MembershipState.JOINING:
@@ -91,11 +94,31 @@ class Joining:
             self._known_level() if cluster_id else LOWEST,
             self._known_maps() if cluster_id else MapChanges(),
             self._known_founding() if cluster_id else None,
-            files_gone(self._membership.last_view or self._membership.identity.seen) if cluster_id else None,
+            self._files_gone(),
         )
         for address in targets:
             self._out.send_datagram(address, request)
         return None
+
+    def with_awaited(self, view: View) -> View:
+        """The view of a recovering cluster, and the members that this member's files await (membership/F-3): with this
+        view they forget their last one. Example: A waits alone and knows view 5. B knows view 8, with C, and joins A
+        with view 9. All are stopped before the table is made. Next time B has to await C again. The first view of the
+        process that forms the cluster has them already.
+        """
+        seen = self._membership.identity.seen
+        if not view.recovering or seen is None or self._forms:
+            return view
+        known = {info.store for info in view.missing}
+        more = [info for info in admission.awaited(seen, view.members) if info.store not in known]
+        return msgspec.structs.replace(view, missing=[*view.missing, *more]) if more else view
+
+    def _files_gone(self) -> FilesGone | None:
+        """membership/F-6: as the files know it that this member reports in its inventory, and not as an exiled member
+        has learned it since then: the inventory does not name the members of that later view.
+        """
+        membership = self._membership
+        return files_gone(membership.identity.seen) if membership.last_view is None else None
 
     def _known_baseline(self) -> Baseline | None:
         view = self._membership.last_view or self._membership.identity.seen

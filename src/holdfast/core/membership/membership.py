@@ -343,6 +343,8 @@ class Membership(MembershipStatus):
         assert not self.has_left, "a member that has left is in no later view"
         mine = _entry(view, self.me)
         admitted = mine is not None
+        if admitted:
+            view = self.joining.with_awaited(view)
         if mine is not None and mine.life != self.info.life and self.admitted:
             # Removed by one view and admitted again by another, and only the second has arrived.
             self._go_into_exile(old, view)
