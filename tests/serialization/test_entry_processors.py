@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from struct import pack
 
 import pytest
@@ -94,3 +95,28 @@ def test_fields_are_read_as_they_were_written() -> None:
         PayloadReader(b"\0\0").read_int()
     with pytest.raises(ProtocolError, match="ends after"):
         PayloadReader(pack(">i", -5)).read_string()
+
+
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (SystemExit(3), "raised SystemExit: 3"),
+        (asyncio.CancelledError(), "raised CancelledError: "),
+        (_Unprintable(), "raised _Unprintable, whose text cannot be shown"),
+        (ValueError("half \ud800 of a pair"), "raised ValueError: half ? of a pair"),
+    ],
+)
+def test_any_error_is_a_result_with_a_text_that_can_be_sent(error: BaseException, text: str) -> None:
+    """A thread that ended would be missing from then on, and a text that no message can hold would end the member."""
+
+    def fail(entry: Entry) -> None:
+        raise error
+
+    result = result_of(fail)
+    assert text in result.error
+    assert result.error.encode()

@@ -128,6 +128,15 @@ def run_processor(function: Processor, run: ProcessorRun, serializers: Serialize
     entry = Entry(run, serializers)
     try:
         return entry.result(function(entry))
-    except Exception as error:  # noqa: BLE001  (whatever it is)
-        text = f"{type(error).__name__}: {error}"[:ERROR_SHOWN]
-        return ProcessorResult(error=f"entry processor {run.call.name!r} raised {text}")
+    except BaseException as error:  # noqa: BLE001  (`SystemExit` would end the thread, which others need)
+        return ProcessorResult(error=f"entry processor {run.call.name!r} raised {_shown(error)}")
+
+
+def _shown(error: BaseException) -> str:
+    """The text may have been taken from a value: half of a surrogate pair fits into no message."""
+    name = type(error).__name__
+    try:
+        text = f"{name}: {error}"[:ERROR_SHOWN]
+    except BaseException:  # noqa: BLE001  (it is the function's code, too)
+        text = f"{name}, whose text cannot be shown"
+    return text.encode(errors="replace").decode()
