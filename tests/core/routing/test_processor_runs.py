@@ -25,6 +25,7 @@ from holdfast.core.model.processors import (
 )
 from holdfast.core.model.records import Record
 from holdfast.core.model.transactions import LockKeys, StepFate, decode_result, encode
+from holdfast.core.routing.pending import Parked
 from holdfast.core.store.partition_copy import PartitionCopy
 
 MAP, KEY, LIMIT_MS = "m", b"k", 500
@@ -189,6 +190,31 @@ def test_a_request_goes_to_the_next_primary_without_its_result(stage: RunStage) 
     assert call_problem(message.request) == ""
     assert message.request.id
     assert not copy.locks.held, "also if the handover is given up"
+
+
+class OtherEngine:
+    """Gets the requests for maps that have moved to it."""
+
+    def __init__(self) -> None:
+        self.parked: list[Parked] = []
+
+    def rehome(self, parked: Parked) -> None:
+        self.parked.append(parked)
+
+    def rehome_gathering(self, gathering: object) -> None: ...
+
+
+@pytest.mark.rule("model/P-1", "routing/R-26")
+def test_a_request_goes_to_the_next_engine_of_its_map_without_its_result(stage: RunStage) -> None:
+    """It might send it to another member, which would take it for a fault of this one."""
+    run = stage.begin()
+    other = OtherEngine()
+    stage.router.depart(frozenset({MAP}), other)
+    stage.end(run)
+    [parked] = other.parked
+    assert call_problem(parked.request) == ""
+    assert parked.request == process()
+    assert not stage.lane.leading[0].locks.held  # type: ignore[union-attr]
 
 
 @pytest.mark.rule("model/P-1")

@@ -221,6 +221,9 @@ class Router:
             return
         if self._departures.names and self._departures.concern(request):
             assert self._departures.rehoming is not None, "maps depart to somewhere"
+            if request.op is Op.PROCESS:
+                self._replication.end_run(request)
+                parked.request = without_run(request)
             self._departures.rehoming.rehome(parked)
             return
         refused = self.refusals.rejection(request)
