@@ -144,6 +144,23 @@ def test_one_request_runs_few_at_a_time(wire: Wire, grid: OneMemberGrid) -> None
     assert len(grid.calls) == 100
 
 
+@pytest.mark.rule("server/E-1", "server/F-1")
+def test_a_client_with_many_such_requests_is_not_read_meanwhile(wire: Wire, grid: OneMemberGrid) -> None:
+    """Each of them may keep many keys and results."""
+    fill(grid, "k")
+    grid.holds_runs = True
+    flow = wire.session._flow
+    flow.most = 1 << 20
+    requests = [map_execute_on_keys_codec.encode_request("m", named(stored("new")), [KEY]) for _ in range(20)]
+    wire.session.receive(b"".join(wire.number(request)[1] for request in requests))
+    assert 0 < len(grid.running) < 10
+    while grid.running:
+        grid.end_runs()
+        wire.session.resume()
+    assert len(wire.take()) == 20
+    assert flow.expected == 0
+
+
 def test_a_failure_ends_the_rest_and_says_what_was_done(
     wire: Wire, grid: OneMemberGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ Clients send the processor as an identified object: a factory id, a class id, an
 which function that is. Clients of Holdfast name the function itself (`HOLDFAST_FACTORY`).
 
 - server/E-1: One request runs at most `WINDOW` processors at a time, so that it does not take the place of others; and
-  it keeps at most `KEYS_KEPT` keys, besides those of `PARTITIONS_ASKED` partitions.
+  it keeps at most `KEYS_KEPT` keys, besides those of `PARTITIONS_ASKED` partitions. These and its results count as
+  responses that wait (server/F-1), so that a client which sends many such requests is not read meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.core.model.levels import STRUCTURES
 from holdfast.core.model.map_locks import owner_of
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status, too_long
 from holdfast.core.model.processors import ProcessorCall, encode_call
-from holdfast.server.flow import Work
+from holdfast.server.flow import EXPECTED_LIST_SHARE, Work
 from holdfast.server.hazelcast.conversation import Conversation, Handler, RequestKind
 from holdfast.server.hazelcast.maps import guarded, many, reject_other_predicates, value_or_null
 from holdfast.server.hazelcast.names import name_of
@@ -127,6 +128,12 @@ class _EntryRuns:
         self._size = 0
         self._failed: Outcome | None = None
         self._starting = self._answered = False
+        self._expected = 0
+        self._expect(talk.flow.most // EXPECTED_LIST_SHARE)
+
+    def _expect(self, size: int) -> None:
+        self._expected += size
+        self._talk.flow.expected += size
 
     def go_on(self) -> None:
         """Start as much as there is room for; answer when nothing is left."""
@@ -186,6 +193,7 @@ class _EntryRuns:
                 result = cast("bytes", outcome.value)
                 self._results += (key, result)
                 self._size += len(key) + len(result)
+                self._expect(len(key) + len(result))
                 if self._size > self._talk.answer_bytes:
                     self._results.clear()
                     detail = too_long(self._talk.answer_bytes)
@@ -194,6 +202,7 @@ class _EntryRuns:
 
     def _answer(self) -> None:
         talk, call, failed = self._talk, self._call, self._failed
+        self._expect(-self._expected)
         if talk.gone:
             return
         if failed is None:
