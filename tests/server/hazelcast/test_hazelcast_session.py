@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hazelcast.protocol.codec import (
@@ -16,6 +17,7 @@ from hazelcast.protocol.codec import (
     map_clear_codec,
     map_contains_key_codec,
     map_delete_codec,
+    map_get_all_codec,
     map_get_codec,
     map_put_all_codec,
     map_put_codec,
@@ -31,6 +33,7 @@ from holdfast.config import LimitSettings
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.core.primary_backup.shared_steps import SharedSteps
+from holdfast.server.flow import SLICE_ITEMS
 from holdfast.server.grid import ClusterCard
 from holdfast.server.hazelcast import conversation
 from holdfast.server.hazelcast import entry_events as listeners
@@ -524,6 +527,30 @@ def test_requests_of_one_turn_share_a_step(wire: Wire, grid: OneMemberGrid) -> N
     assert done == []
     grid.lane.steps.number = 2
     assert wire.session.fast_path() is not None
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_the_step_of_a_request_ends_though_it_began_with_the_request_or_later(
+    wire: Wire, grid: OneMemberGrid, slices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of zones, forwarded frames, or 200 other requests end the step before. Long requests take many turns."""
+    known_map(wire)
+    done: list[str] = []
+    grid.lane.steps = NotedSteps(done)
+    execute = grid.execute
+
+    def begin_step(*asked: Any) -> None:
+        grid.lane.steps.number += 1
+        execute(*asked)
+
+    monkeypatch.setattr(grid, "execute", begin_step)
+    monkeypatch.setattr(grid.lane, "set", lambda *_: done.append("the lane writes"))
+    keys = [data(KEY + b"%d" % number) for number in range(SLICE_ITEMS * 2)]
+    wire.tell(
+        map_size_codec.encode_request("m") if slices == 1 else map_get_all_codec.encode_request("m", keys), 1
+    )
+    wire.tell(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1)
+    assert done == ["the step ends", "the lane writes"]
 
 
 def test_a_read_that_may_find_an_entry_ended_is_sealed_like_a_write(wire: Wire, grid: OneMemberGrid) -> None:

@@ -348,6 +348,7 @@ class HazelcastSession:
                 flow.step()
             finally:
                 talk.busy = False
+                self._asked = self._lane.steps.number
             talk.flush()
             if proving and not talk.authenticating and not talk.gone:
                 flow.rest = bool(self._rest[0])
@@ -681,7 +682,6 @@ class HazelcastSession:
             talk.close(f"{name_of(kind)} without authentication")
             return
         talk.handed_over = False
-        self._asked = self._lane.steps.number
         self._flow.spent += REQUEST_UNITS
         try:
             if known_kind is None:
@@ -705,6 +705,9 @@ class HazelcastSession:
             raise
         except Exception as error:  # noqa: BLE001  (see `Conversation.handle_error`)
             talk.handle_error(name_of(kind), correlation, error)
+        finally:
+            # Not before: the request may have ended an earlier step.
+            self._asked = self._lane.steps.number
 
     def _take_fragment(self, data: bytes, start: int, end: int) -> None:
         """See server/N-4."""
