@@ -6,10 +6,13 @@ from itertools import count
 
 import pytest
 
+from holdfast.core.messages import Forward
+from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op, Status
 from holdfast.core.model.transactions import lock_key
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.primary_backup.primary_copy import PrimaryCopy
+from holdfast.core.routing.router import Router
 from holdfast_lab.sim.processor_user import ProcessorRunCall, judge_history
 from holdfast_lab.sim.run import simulate
 
@@ -42,6 +45,8 @@ def test_a_history_that_none_explains(more: list[ProcessorRunCall], left: int, p
 
 
 SEED = 99_504
+AGAIN = 1 << 40
+"""Tickets of repeated requests, which get a second answer that is not awaited."""
 
 
 @pytest.mark.slow
@@ -49,6 +54,15 @@ SEED = 99_504
 def test_a_run_with_a_processor_shows_lost_and_repeated_runs(
     monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
+    """Each forwarded request comes twice. Otherwise that is rare: a primary has to crash before it has answered."""
+    forwarded = Router.on_forward
+
+    def come_twice(router: Router, sender: MemberId, forward: Forward) -> None:
+        forwarded(router, sender, forward)
+        if forward.request.op is Op.PROCESS:
+            forwarded(router, sender, Forward(forward.ticket + AGAIN, forward.request))
+
+    monkeypatch.setattr(Router, "on_forward", come_twice)
     if lie == "no lock":
         others = count()
         monkeypatch.setattr(primary_copy, "lock_key", lambda name, key: lock_key(name, b"%d" % next(others)))

@@ -122,7 +122,10 @@ class _EntryRuns:
         self._step = step
         self._places = places
         self._partitions = deque(partitions)
-        self._found: deque[_Place] = deque()
+        self._found: deque[Iterator[_Place]] = deque()
+        """One for each partition that has been listed, which may have very many keys."""
+        self._kept = 0
+        """Keys that these have still to yield."""
         self._running = self._asked = self._done = 0
         self._results: list[bytes] = []
         self._size = 0
@@ -164,7 +167,7 @@ class _EntryRuns:
             request = _request(self._talk, self._call, place, self._step)
             self._talk.execute_part(self._call, request, partial(self._ran, place[1]))
             return True
-        if self._partitions and self._asked < PARTITIONS_ASKED and len(self._found) < KEYS_KEPT:
+        if self._partitions and self._asked < PARTITIONS_ASKED and self._kept < KEYS_KEPT:
             self._asked += 1
             partition = self._partitions.popleft()
             request = Request(Op.KEYS, self._call.name, [partition])
@@ -173,12 +176,20 @@ class _EntryRuns:
         return False
 
     def _next_place(self) -> _Place | None:
-        return self._found.popleft() if self._found else next(self._places, None)
+        while self._found:
+            place = next(self._found[0], None)
+            if place is not None:
+                self._kept -= 1
+                return place
+            self._found.popleft()
+        return next(self._places, None)
 
     def _listed(self, partition: int, outcome: Outcome) -> None:
         self._asked -= 1
         if outcome.status is Status.OK:
-            self._found.extend((partition, key, 0) for key in cast("list[bytes]", outcome.value or []))
+            keys = cast("list[bytes]", outcome.value or [])
+            self._found.append((partition, key, 0) for key in keys)
+            self._kept += len(keys)
         else:
             self._failed = self._failed or outcome
         self.go_on()
