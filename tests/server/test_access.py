@@ -29,6 +29,7 @@ from tests.server.memory_cluster import Wire as OwnWire
 
 from holdfast.actions import metastore_keys as metastore
 from holdfast.actions.change_zone import AlterZone, CreateZone, DropZone, RenameZone, ResetZone
+from holdfast.actions.destroy_cp_object import DestroyCpObject
 from holdfast.actions.drain import Drain
 from holdfast.actions.list_transactions import ListTransactions, RollBackRunning
 from holdfast.actions.operator_action import OperatorAction
@@ -187,6 +188,7 @@ NEEDS: list[tuple[object, list[str]]] = [
     (RollBackRunning(OTHERS.hex()), ["transaction * roll-back"]),
     (StoreTogether("m", [], []), ["map m put"]),
     (ListTransactions(), ["transaction * list"]),
+    (DestroyCpObject("lock", "ledger", "eu"), ["cp ledger@eu destroy"]),
     (HoldCommits(b"", 1), ["transaction * hold"]),
     (ResumeCommits(b""), ["transaction * hold"]),
 ]
