@@ -123,6 +123,17 @@ def test_a_message_outlives_the_worker_that_took_it(url: str) -> None:
         message.ack()
 
 
+def test_a_message_that_a_consumer_is_about_to_lease_comes_once(connection: kombu.Connection) -> None:
+    """It has waited in its queue for a long time before."""
+    jobs = kombu.Queue("jobs")
+    connection.Producer().publish("job", routing_key="jobs", declare=[jobs])
+    channel = connection.default_channel
+    assert channel.restore_lost() == 0
+    assert channel._queue("jobs").poll(0) is not None
+    assert channel.restore_lost() == 0
+    assert channel.restore_lost() == 1
+
+
 def test_a_lease_ends(url: str) -> None:
     """Consumers look for lost messages by themselves."""
     jobs = kombu.Queue("jobs")
@@ -193,7 +204,10 @@ def test_all_consumers_get_a_broadcast(url: str) -> None:
             sender.Producer().publish("now", exchange=news, declare=[news])
             one.drain_events(timeout=5)
             other.drain_events(timeout=5)
+            for _ in range(3):
+                sender.Producer().publish("later", exchange=news)
         assert found == ["now", "now"]
+        assert not one.default_channel._broadcasts, "broadcasts are for those who listen now"
 
 
 def test_a_cluster_that_is_not_there_is_reported() -> None:

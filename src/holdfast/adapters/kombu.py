@@ -32,6 +32,8 @@ PREFIX = "kombu"
 VISIBILITY_TIMEOUT_S = 3600.0
 WAIT_S = 0.5
 """How long a consumer waits for an item before it looks at its other queues."""
+BROADCASTS_MAX = 10_000
+"""Kept for a consumer that does not take them; then the oldest go."""
 _OF_KOMBU = frozenset(
     {"connect_retries_timeout", "errback", "interval_max", "interval_start", "interval_step", "max_retries"}
 )
@@ -129,13 +131,14 @@ class Channel(virtual.Channel):
 
     def restore_lost(self) -> int:
         """Offer messages again whose consumer has died, or took longer than `visibility_timeout`; returns how many. An
-        id must be missing twice: a consumer may be about to lease it.
+        id must be missing twice: a consumer may be about to lease it. Ids that are in a queue are not missing.
         """
         self._restored_s = time.monotonic()
-        leased, all_ids = set(self.leases.keys()), self.messages.keys()
-        missing = {identity for identity in all_ids if identity not in leased}
-        for queue in {_queue_of(identity) for identity in missing & self._missing}:
+        # Leases come last: consumers go on, and an id that was in no queue any more may be leased by then.
+        missing = set(self.messages.keys())
+        for queue in {_queue_of(identity) for identity in missing}:
             missing.difference_update(self._queue(queue).items())
+        missing.difference_update(self.leases.keys())
         lost = missing & self._missing
         for identity in lost:
             if self.messages.contains_key(identity):
@@ -146,7 +149,7 @@ class Channel(virtual.Channel):
     def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **kwargs: Any) -> Any:
         exchange = self._fanout_of.get(queue)
         if exchange is not None and queue not in self._listening:
-            kept = self._broadcasts.setdefault(queue, deque())
+            kept = self._broadcasts.setdefault(queue, deque(maxlen=BROADCASTS_MAX))
             topic = self.client.connected().topic(f"{self.prefix}.{exchange}")
             self._listening[queue] = topic.listen(lambda message: kept.append(message.value))
         return super().basic_consume(
@@ -157,6 +160,7 @@ class Channel(virtual.Channel):
         listening = self._listening.pop(self._tag_to_queue.get(consumer_tag, ""), None)
         if listening is not None:
             listening.close()
+            self._broadcasts.pop(self._tag_to_queue[consumer_tag], None)
         return super().basic_cancel(consumer_tag)
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
