@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 LIST = Path(__file__).with_suffix(".txt")
-FOLDERS = ("tests/lab/", "tests/core/", "tests/cluster/")
+FOLDERS = ("tests/lab/", "tests/core/", "tests/cluster/", "tests/wire/")
 LEAST_S = 0.3
 DIFFERENT = re.compile(r"without|rule|lie|finds|found|noticed|named|broken|mutant")
 """Words in the names of tests whose cases are different rules or lies."""

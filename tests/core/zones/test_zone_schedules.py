@@ -251,6 +251,7 @@ def test_a_thousand_zones_keep_their_promises(
     assert broken == {}
 
 
+@pytest.mark.slow
 def test_a_zone_of_high_availability_widens_again_after_every_reset() -> None:
     """These seeds did not."""
     for seed in (112, 114, 117, 127, 148, 158, 302, 303, 334, 34):

@@ -311,6 +311,7 @@ def test_the_hash_depends_on_no_order_of_sets(record: bytes, tmp_path: Path) -> 
 # -- the story
 
 
+@pytest.mark.slow
 def test_the_story_of_one_member_and_one_partition(record: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(record)
@@ -334,6 +335,7 @@ def test_the_story_of_one_member_and_one_partition(record: bytes, tmp_path: Path
     assert "all as they were" in of_member[-1]
 
 
+@pytest.mark.slow
 def test_a_member_that_was_not_there_is_named(record: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(record)

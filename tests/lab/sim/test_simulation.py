@@ -82,6 +82,7 @@ def test_what_was_acknowledged_survives_when_everybody_loses_power(seed: int) ->
     assert verdict.figures["fault_power-cut-all"] >= POWER_CUTS
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_one_another(run: Verdict) -> None:
     """Its story is told this time, which changes nothing."""
     lines: list[str] = []
