@@ -292,6 +292,18 @@ def test_each_name_of_a_request_is_looked_at() -> None:
     )
 
 
+@pytest.mark.rule("server/P-2")
+@pytest.mark.parametrize(
+    "request_name",
+    ["executeOnKey", "submitToKey", "executeOnKeys", "executeOnAllKeys", "executeWithPredicate"],
+)
+def test_an_entry_processor_needs_all_that_it_may_do(request_name: str) -> None:
+    asked = f"Map.{request_name}"
+    for rule, missing in (("put remove", "read"), ("read remove", "put"), ("read put", "remove")):
+        assert repr(missing) in why(rights(f"map m {rule}", "map other any"), asked, name="m")
+    assert why(rights("map m read put remove"), asked, name="m") == ""
+
+
 def test_rows_need_what_they_do() -> None:
     puts, removes = rights("map m put"), rights("map m remove")
     batch = own.ColumnBatch.of([b"k"], [b"v"])
