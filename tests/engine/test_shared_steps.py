@@ -340,6 +340,23 @@ def test_requests_and_orders_of_a_turn_share_a_step(stage: Stage) -> None:
     assert [outcome.status for outcome in outcomes] == [Status.OK] * 2
 
 
+@pytest.mark.parametrize("count", [3, 4, 7])
+def test_a_turn_of_many_requests_ends_its_step_now_and_then(
+    stage: Stage, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_under_test, "TURN_MESSAGES", 3)
+    outcomes: list[Outcome] = []
+    for number in range(count):
+        stage.driver.execute(Request(Op.SET, "m", [0], b"%d" % number, b"value"), outcomes.append)
+    full, rest = divmod(count - 1, 3)
+    assert stage.steps == [*["ClientRequest"] * 3, "StepEnded"] * full + ["ClientRequest"] * (rest + 1)
+    stage.later()
+    assert stage.steps[count + full] == "StepEnded"
+    assert [outcome.status for outcome in outcomes] == [Status.OK] * count
+    assert not stage.member.open_step.is_open
+    assert stage.held.count("hold") == stage.held.count("release")
+
+
 def test_held_packets_leave_when_the_member_stops(stage: Stage) -> None:
     stage.driver.execute(Request(Op.SET, "m", [0], b"a", b"value"), lambda outcome: None)
     stage.driver._deed(Stop("test"))
