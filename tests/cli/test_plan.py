@@ -478,6 +478,14 @@ def test_live_names_members_as_people_do_and_by_uuid_for_machines(told: Tell) ->
     assert owners == {"aaaa1", "bbbb2", "cccc3", "join-1", "join-2"}
 
 
+def test_live_takes_the_beginning_of_a_uuid_for_no_count(told: Tell) -> None:
+    told(members=[member("aaaa1"), member("21022114-b"), member("cccc3")])
+    shown = run("--live", "--scenario", "drain:21022114").stdout
+    assert "assumed: name-2 is drained" in shown
+    assert "is drained" in run("--live", "--scenario", "drain:1").stdout
+    assert "there are only 3 members" in run("--live", "--scenario", "drain:31022114").output
+
+
 def test_live_without_any_event_is_what_the_master_has_to_do_now(told: Tell) -> None:
     told()
     shown = run("--live", "-a", "127.0.0.1:5701")

@@ -86,10 +86,16 @@ class LiveCluster:
     def resolved(self, scenario: str) -> str:
         def one(step: str) -> str:
             kind, _, rest = step.strip().partition(":")
-            known = kind in ("drain", "crash") and not rest.isdecimal()
+            known = kind in ("drain", "crash") and not self._is_count(rest)
             return f"{kind}:{self.find(rest)}" if known else step.strip()
 
         return ",".join("+".join(one(each) for each in part.split("+")) for part in scenario.split(","))
+
+    def _is_count(self, text: str) -> bool:
+        """Whether this is a number of members. The beginning of a UUID can be a number, too: `drain:21022114`."""
+        return text.isdecimal() and (
+            int(text) <= len(self.members) or not any(each.uuid.startswith(text) for each in self.members)
+        )
 
     def find(self, text: str) -> str:
         """UUID of a member, by its name, UUID, or a prefix of that. Raises ConfigError."""
