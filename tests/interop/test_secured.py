@@ -17,6 +17,7 @@ from tests.runtime.certificates import Authority, Shown
 
 from holdfast.config.client_tls import ClientTls
 from holdfast_lab.fuzz.secured import config_of
+from holdfast_lab.processes import text_processor
 from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.interop
@@ -50,7 +51,11 @@ class Files:
         return ClientTls(self.ca, self.shown.certificate, self.shown.key)
 
     def config(self) -> str:
-        return config_of(self.tls).replace("[tls]", '[tls]\nclient_certificates = "required"') + RULES
+        return (
+            config_of(self.tls).replace("[tls]", '[tls]\nclient_certificates = "required"')
+            + RULES
+            + text_processor.SETTINGS
+        )
 
 
 @pytest.fixture(scope="module")
