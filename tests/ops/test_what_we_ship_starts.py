@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from typing import Any
@@ -118,10 +118,11 @@ class Running:
                 stderr=out,
             )
 
-    def wait_ready(self) -> str:
-        """Its log, once it is ready."""
+    def wait_ready(self, members: Sequence[Running] = ()) -> str:
+        """Its log, once it is ready. Fails if it, or one of the members that it waits for, has ended."""
         while "ready uuid=" not in (said := self._log.read_text(encoding="utf-8")):
-            assert self._process.poll() is None, said
+            for each in (self, *members):
+                assert each._process.poll() is None, each._log.read_text(encoding="utf-8")
             time.sleep(0.05)
         return said
 
@@ -168,7 +169,7 @@ def test_the_members_of_the_compose_file_start(tmp_path: Path) -> None:
             }
             members.append(Running(["start"], settings, installed, folder / "log"))
         for member in members:
-            assert "files opened: " in member.wait_ready()
+            assert "files opened: " in member.wait_ready(members)
         for member in members:
             member.end()
         statuses = [member.wait() for member in members]

@@ -24,6 +24,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,8 @@ from holdfast_lab.processes.fork_server import COMMAND, Process, start_program
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
+_RETURNED: deque[int] = deque(maxlen=1000)
+"""The latest ports that `free_ports` has returned."""
 """Below the range from which the kernel takes ports for outgoing connections, to avoid collisions."""
 
 UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
@@ -93,8 +96,10 @@ class ManagedMember:
 
 
 def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
-    """Another process may still take one first: members report that."""
-    avoid = set(taken)
+    """Ports that earlier calls have not returned lately: their members may be about to listen. Another process may
+    still take one first: members report that.
+    """
+    avoid = {*taken, *_RETURNED}
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
         if port in avoid:
@@ -105,6 +110,7 @@ def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
             except OSError:
                 continue
         found.append(port)
+        _RETURNED.append(port)
         if len(found) == count:
             return found
     raise ClusterError(f"no {count} free ports between {PORTS.start} and {PORTS.stop} on {HOST}")
