@@ -36,7 +36,7 @@ NAME = "bench"
 FOREVER = -1
 REQUESTS = 64
 """In each file; they are repeated."""
-PREFILLED = 100_000
+PREFILLED = 500_000
 """Items of Redis's list before it is measured: its length is a part of the answer, which must not become longer."""
 MODULE = "holdfast_lab.bench.structures"
 
@@ -45,12 +45,12 @@ class Requests(NamedTuple):
     each: list[bytes]
     """Requests of one connection, all of one length."""
     prefix: bytes
-    """Of each answer."""
+    """The first bytes of each answer."""
 
 
 class Place(NamedTuple):
     partition: int
-    """Of the name, or of the key that is locked."""
+    """The partition of the name, or of the key that is locked."""
     connection: int
     member: bytes = b""
     """UUID of the member as the protocol has it."""
@@ -101,7 +101,7 @@ def publications(at: Place) -> Requests:
 
 def locks(at: Place) -> Requests:
     """Each connection locks and unlocks its own key. Readers ignore the eight bytes that make requests equally long."""
-    key = frame(data(f"{at.connection:04}"), FINAL)
+    key = frame(data(f"{at.connection:08}"), FINAL)
     each: list[bytes] = []
     for number in range(REQUESTS // 2):
         fixed = struct.pack("<qqq", at.connection, FOREVER, 2 * number)
@@ -123,7 +123,7 @@ def commands(request: bytes, prefix: bytes) -> Callable[[int], Requests]:
 
 
 def redis_locks(connection: int) -> Requests:
-    name = f"{connection:04}"
+    name = f"{connection:08}"
     release = resp("EVAL", "redis.call('DEL',KEYS[1]) return {ok='OK'}", "1", name)
     token = "t" * (len(release) - len(resp("SET", name, "", "NX", "PX", "30000")) - 1)
     acquire = resp("SET", name, token, "NX", "PX", "30000")
@@ -132,7 +132,7 @@ def redis_locks(connection: int) -> Requests:
 
 
 CASES = (
-    Case("queue, offer", offers, commands(resp("LPUSH", NAME, VALUE) + WAIT, b":1")),
+    Case("queue, offer", offers, commands(resp("LPUSH", NAME, VALUE) + WAIT, b":")),
     Case("queue, poll", polls, commands(resp("RPOP", NAME) + WAIT, b"$100\r\n"), takes=True),
     Case("counter, add", increments, commands(resp("INCR", "n") + WAIT, b":1")),
     Case("topic, publish", publications, commands(resp("PUBLISH", NAME, VALUE), b":0\r\n")),
@@ -148,9 +148,12 @@ class Loaded:
         self._folder = folder / system.name.replace(" ", "-")
         self._folder.mkdir()
         self._members = members
+        self._runs = 0
+        """The end of a run leaves keys locked: each run has others."""
         self._command = generator_command(ROOT / "out" / "bench")
 
     def run(self, case: Case, seconds: float, count: int = 0) -> Sample:
+        self._runs += 1
         with ExitStack() as stack:
             targets, shape = [], Shape(0, 0, b"")
             answer_bytes = self._answer_bytes(case)
@@ -166,7 +169,7 @@ class Loaded:
 
     def _answer_bytes(self, case: Case) -> int:
         """Hazelcast's answers about a counter have a version for each member that has changed it."""
-        at, requests = self._requests(case, 0)
+        at, requests = self._requests(case, CONNECTIONS)
         with self.system.connect(self.system.addresses[at]) as door:
             door.settimeout(5)
             door.sendall(requests.each[0])
@@ -184,12 +187,13 @@ class Loaded:
         return len(answer)
 
     def _requests(self, case: Case, connection: int) -> tuple[int, Requests]:
+        connection += 100 * self._runs
         if self.system.is_redis:
             return 0, case.redis(connection)
         owners = self.system.owners
         partition = partition_of_name(NAME, len(owners))
         if case.grid is locks:
-            key = data(f"{connection:04}")
+            key = data(f"{connection:08}")
             partition = systems.frames.partition_of(key, len(owners))
         at = owners[partition]
         return at, case.grid(Place(partition, connection, self._members[at]))
